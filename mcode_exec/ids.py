@@ -1,0 +1,77 @@
+"""Ids: text with a prefix, made here and nowhere else.
+
+Session ids are `mvs_` + 32 hex (an UUID without dashes), turn ids `turn_` + a
+UUID.  The id of a user message is derived from its session and its message
+key, so that a submission that is tried twice lands on the same message.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_SESSION_ID = re.compile(r"mvs_[0-9a-f]{32}")
+_SESSION_PREFIX = re.compile(r"mvs_[0-9a-f]{8,32}")
+
+
+def _uuid_hex() -> str:
+    raw = bytearray(os.urandom(16))
+    raw[6] = (raw[6] & 0x0F) | 0x40
+    raw[8] = (raw[8] & 0x3F) | 0x80
+    return raw.hex()
+
+
+def _uuid() -> str:
+    digits = _uuid_hex()
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def new_session_id() -> str:
+    return "mvs_" + _uuid_hex()
+
+
+def new_turn_id() -> str:
+    return "turn_" + _uuid()
+
+
+def new_run_id() -> str:
+    return "run_" + _uuid_hex()
+
+
+def new_owner_token() -> str:
+    """One per process: names its liveness lock and signs its session locks."""
+    return "own_" + _uuid_hex()
+
+
+def new_message_id() -> str:
+    """An assistant or tool message; unique, and known before its stream begins."""
+    return "msg-" + _uuid_hex()
+
+
+def new_call_id() -> str:
+    """A tool call; unique in every session, whatever id the provider used."""
+    return "call_" + _uuid_hex()[:24]
+
+
+def user_message_id(session_id: str, message_key: str) -> str:
+    """The id of the user message that `message_key` (`turn:` + turn id for a prompt) makes in a session.
+
+    Source: session-system notes, user message ids.
+    """
+    import hashlib
+
+    return "msg-user-v1-" + hashlib.sha256(f"{session_id}\0{message_key}".encode()).hexdigest()
+
+
+def is_session_id(text: str) -> bool:
+    return _SESSION_ID.fullmatch(text) is not None
+
+
+def is_session_prefix(text: str) -> bool:
+    """Whether `text` may name a session: `mvs_` and at least 8 of its 32 hex digits."""
+    return _SESSION_PREFIX.fullmatch(text) is not None
+
+
+def item_id(message_id: str, block_index: int) -> str:
+    """The id of an outward item: the same live and on resync."""
+    return f"{message_id}:{block_index}"
