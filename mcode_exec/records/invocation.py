@@ -1,0 +1,78 @@
+"""One `mcode exec` as it was asked for: parsed flags, nothing resolved yet."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Literal
+
+from msgspec import Struct
+
+from mcode_exec.records.permission import Preset, Verdict
+
+OutputFormat = Literal["text", "json", "stream-json"]
+OnAsk = Literal["fail", "deny"]
+
+
+class FlagRule(Struct, frozen=True, kw_only=True):
+    """An `--allow` or `--deny` rule, in the order it stood on the command line."""
+
+    verdict: Verdict
+    text: str
+
+
+class Invocation(Struct, frozen=True, kw_only=True):
+    run_id: str
+    #: the prompt argument; None when the prompt comes from `input_source` alone
+    prompt: str | None = None
+    #: `-` for stdin, or a path; read to its end only when asked for
+    input_source: str | None = None
+    input_format: Literal["text", "json"] = "text"
+    #: attachment paths
+    files: tuple[str, ...] = ()
+
+    session: str | None = None
+    continue_latest: bool = False
+    session_key: str | None = None
+    ephemeral: bool = False
+    #: None: the current directory; `@recorded`: the session's own
+    cwd: str | None = None
+
+    model: str | None = None
+    effort: str | None = None
+    agent: str | None = None
+    #: None: all; () for `--tools none`
+    tools: tuple[str, ...] | None = None
+    no_project_instructions: bool = False
+    system_prompt_file: str | None = None
+    append_system_prompt: str | None = None
+    title: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+
+    permission: Preset | None = None
+    rules: tuple[FlagRule, ...] = ()
+    on_ask: OnAsk = "fail"
+    #: environment variables passed to commands although their names look secret
+    env: tuple[str, ...] = ()
+
+    request_id: str | None = None
+    timeout_s: float | None = None
+    #: monotonic second at which the process started; the timeout counts from here
+    started_monotonic_s: float = 0.0
+    max_steps: int | None = None
+    max_cost_usd: Decimal | None = None
+    max_tokens: int | None = None
+
+    output_format: OutputFormat = "text"
+    deltas: bool = True
+    events_file: str | None = None
+    output_file: str | None = None
+    result_file: str | None = None
+    session_id_file: str | None = None
+
+    config_file: str | None = None
+    data_dir: str | None = None
+    trust_workspace: bool = False
+    dry_run: bool = False
+    diagnostics_dir: str | None = None
+    quiet: bool = False
+    verbose: bool = False

@@ -1,0 +1,319 @@
+"""From records to what is shown: display messages and outward events.
+
+`display_of` and `with_result` make display messages from history records;
+`EventProjector` makes events from frames (live) and from display messages (on
+resync): the same items with the same ids either way, each completed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
+
+from mcode_exec.ids import item_id
+from mcode_exec.records.event import (
+    AnyEvent,
+    CallStatus,
+    Item,
+    ItemCompleted,
+    ItemDiscarded,
+    ItemStarted,
+    ItemToolCall,
+    ItemType,
+    ItemUpdated,
+    LlmRetry,
+    Notice,
+    PermissionDenied,
+)
+from mcode_exec.records.frame import (
+    AttemptVoided,
+    BlockDelta,
+    CallRetrying,
+    Denied,
+    LiveFact,
+    Said,
+    ToolRunning,
+)
+from mcode_exec.records.history import (
+    FileBlock,
+    HistoryRecord,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
+from mcode_exec.records.message import (
+    DisplayMessage,
+    FilePart,
+    Part,
+    ReasoningPart,
+    StepFinishPart,
+    StepStartPart,
+    TextPart,
+    ToolCompleted,
+    ToolError,
+    ToolPart,
+    ToolPending,
+    ToolState,
+)
+
+
+def display_of(record: HistoryRecord, session_id: str, parent_id: str | None = None) -> DisplayMessage | None:
+    """The display message a history record makes; None for tool results, which complete their call's part."""
+    message = record.message
+    if message.role == "tool":
+        return None
+    meta = record.meta
+    parts: list[Part] = []
+    if meta is not None and meta.step is not None:
+        parts.append(StepStartPart(step=meta.step))
+    for index, block in enumerate(message.content):
+        if isinstance(block, TextBlock):
+            parts.append(TextPart(index=index, text=block.text, synthetic=block.synthetic))
+        elif isinstance(block, ThinkingBlock):
+            parts.append(ReasoningPart(index=index, text=block.text))
+        elif isinstance(block, ToolCallBlock):
+            pending = ToolPending(input=block.arguments, raw=block.broken_arguments)
+            parts.append(ToolPart(index=index, call_id=block.id, tool=block.name, state=pending))
+        elif isinstance(block, ImageBlock | FileBlock):
+            parts.append(FilePart(index=index, digest=block.digest, mime=block.mime, filename=block.filename))
+    if meta is not None and meta.finish_reason is not None:
+        parts.append(StepFinishPart(reason=meta.finish_reason, usage=meta.usage, cost_usd=meta.cost_usd))
+    return DisplayMessage(
+        id=record.id,
+        session_id=session_id,
+        turn_id=record.turn_id,
+        role=message.role,
+        created_ms=record.at_ms,
+        completed_ms=record.at_ms,
+        parts=tuple(parts),
+        parent_id=parent_id,
+        agent=meta.agent if meta else None,
+        provider_id=meta.provider_id if meta else None,
+        model_id=meta.model_id if meta else None,
+        variant=meta.variant if meta else None,
+        finish_reason=meta.finish_reason if meta else None,
+        usage=meta.usage if meta else None,
+        cost_usd=meta.cost_usd if meta else None,
+        summary=message.role == "summary",
+    )
+
+
+def with_result(message: DisplayMessage, result: ToolResultBlock) -> DisplayMessage:
+    """`message` with the part of the call that `result` answers completed."""
+    parts = tuple(
+        structs.replace(part, state=_state_of(part, result))
+        if isinstance(part, ToolPart) and part.call_id == result.call_id
+        else part
+        for part in message.parts
+    )
+    return structs.replace(message, parts=parts)
+
+
+def _state_of(part: ToolPart, result: ToolResultBlock) -> ToolState:
+    title = str(result.metadata.get("title", ""))
+    if not result.is_error:
+        return ToolCompleted(
+            input=part.state.input,
+            output=result.content,
+            title=title,
+            metadata=result.metadata,
+            duration_ms=result.duration_ms,
+        )
+    kind = result.status
+    return ToolError(
+        input=part.state.input,
+        error=result.content,
+        kind="denied" if kind == "denied" else "interrupted" if kind == "interrupted" else "error",
+        title=title,
+        metadata=result.metadata,
+        duration_ms=result.duration_ms,
+    )
+
+
+def todo_text(arguments: dict[str, object]) -> str:
+    """A todo list as lines for people: `[x] done`, `[>] in progress`, `[ ] pending`."""
+    marks = {"completed": "[x]", "in_progress": "[>]", "cancelled": "[-]"}
+    todos = arguments.get("todos")
+    if not isinstance(todos, list):
+        return ""
+    return "\n".join(
+        f"{marks.get(str(todo.get('status')), '[ ]')} {todo.get('content', '')}"
+        for todo in todos
+        if isinstance(todo, dict)
+    )
+
+
+class EventProjector:
+    """Turns frames and display messages into events; keeps which items are open and which are done."""
+
+    def __init__(self, *, with_deltas: bool) -> None:
+        self._with_deltas = with_deltas
+        #: open item id -> kind, in order of their start
+        self._open: dict[str, ItemType] = {}
+        self._done: set[str] = set()
+        #: call id -> (item id, tool, input) of calls that have no result yet
+        self._calls: dict[str, tuple[str, str, dict[str, object]]] = {}
+
+    def live(self, fact: LiveFact) -> Iterator[AnyEvent]:
+        """Events of a live fact; none where deltas are not wanted."""
+        if isinstance(fact, BlockDelta):
+            yield from self._delta(fact)
+        elif isinstance(fact, AttemptVoided):
+            yield from self._voided(fact.message_id, fact.reason)
+        elif isinstance(fact, CallRetrying):
+            yield LlmRetry(
+                attempt=fact.attempt,
+                max_retries=fact.max_retries,
+                delay_ms=fact.delay_ms,
+                code=fact.code,
+                reason=fact.reason,
+            )
+        elif isinstance(fact, ToolRunning):
+            yield ItemUpdated(
+                item=_call_item(
+                    item_id(fact.message_id, fact.index), fact.call_id, fact.tool, fact.input, "running"
+                )
+            )
+        elif isinstance(fact, Denied):
+            denial = fact.denial
+            yield PermissionDenied(
+                tool=denial.tool, pattern=denial.pattern, rule=denial.rule, verdict=denial.verdict
+            )
+        elif isinstance(fact, Said):
+            yield Notice(code=fact.code, message=fact.message)
+
+    def _delta(self, fact: BlockDelta) -> Iterator[AnyEvent]:
+        if not self._with_deltas or fact.kind == "tool_call":
+            return
+        key = item_id(fact.message_id, fact.index)
+        if key not in self._open:
+            self._open[key] = fact.kind
+            yield ItemStarted(item=Item(id=key, type=fact.kind, content=""))
+        yield ItemUpdated(item=Item(id=key, type=fact.kind, content_delta=fact.text))
+
+    def _voided(self, message_id: str, reason: str) -> Iterator[AnyEvent]:
+        prefix = message_id + ":"
+        for key in [key for key in self._open if key.startswith(prefix)]:
+            del self._open[key]
+            yield ItemDiscarded(item_id=key, reason=reason)
+
+    def committed(self, record: HistoryRecord, session_id: str) -> Iterator[AnyEvent]:
+        """Events of a record that was committed while this consumer kept up."""
+        if record.message.role == "tool":
+            for block in record.message.content:
+                if isinstance(block, ToolResultBlock):
+                    yield from self._result(block)
+            return
+        message = display_of(record, session_id)
+        if message is not None and message.role == "assistant":
+            yield from self.persisted((message,))
+
+    def persisted(self, messages: Iterable[DisplayMessage]) -> Iterator[AnyEvent]:
+        """Events of messages read back from the store; items already completed are not repeated."""
+        for message in messages:
+            if message.role != "assistant":
+                continue
+            for part in message.parts:
+                if isinstance(part, TextPart | ReasoningPart):
+                    kind: ItemType = "agent_message" if isinstance(part, TextPart) else "reasoning"
+                    yield from self._complete(
+                        Item(id=item_id(message.id, part.index), type=kind, content=part.text)
+                    )
+                elif isinstance(part, ToolPart):
+                    yield from self._tool_part(message.id, part)
+
+    def _tool_part(self, message_id: str, part: ToolPart) -> Iterator[AnyEvent]:
+        key = item_id(message_id, part.index)
+        state = part.state
+        if key in self._done:
+            return
+        if isinstance(state, ToolPending):
+            if key not in self._open:
+                self._calls[part.call_id] = (key, part.tool, state.input)
+                item = _call_item(key, part.call_id, part.tool, state.input, "pending")
+                self._open[key] = item.type
+                yield ItemStarted(item=item)
+            return
+        self._calls.pop(part.call_id, None)
+        failed = isinstance(state, ToolError)
+        yield from self._complete(
+            _call_item(
+                key,
+                part.call_id,
+                part.tool,
+                state.input,
+                state.kind if isinstance(state, ToolError) else "completed",
+                output=None if failed else getattr(state, "output", None),
+                error=state.error if isinstance(state, ToolError) else None,
+                duration_ms=state.duration_ms,
+            )
+        )
+
+    def _result(self, block: ToolResultBlock) -> Iterator[AnyEvent]:
+        found = self._calls.pop(block.call_id, None)
+        if found is None:
+            return
+        key, tool, arguments = found
+        status: CallStatus = "completed"
+        if block.is_error:
+            status = (
+                "denied"
+                if block.status == "denied"
+                else "interrupted"
+                if block.status == "interrupted"
+                else "error"
+            )
+        yield from self._complete(
+            _call_item(
+                key,
+                block.call_id,
+                tool,
+                arguments,
+                status,
+                output=None if block.is_error else block.content,
+                error=block.content if block.is_error else None,
+                duration_ms=block.duration_ms,
+            )
+        )
+
+    def _complete(self, item: Item) -> Iterator[AnyEvent]:
+        if item.id in self._done:
+            return
+        self._done.add(item.id)
+        self._open.pop(item.id, None)
+        yield ItemCompleted(item=item)
+
+    def abandoned(self, reason: str) -> Iterator[AnyEvent]:
+        """Close what is still open when the turn is over: streamed text that never committed is void."""
+        for key in list(self._open):
+            del self._open[key]
+            yield ItemDiscarded(item_id=key, reason=reason)
+        self._calls.clear()
+
+
+def _call_item(
+    key: str,
+    call_id: str,
+    tool: str,
+    arguments: dict[str, object],
+    status: CallStatus,
+    *,
+    output: str | None = None,
+    error: str | None = None,
+    duration_ms: int | None = None,
+) -> Item:
+    call = ItemToolCall(
+        id=call_id,
+        name=tool,
+        input=arguments,
+        status=status,
+        output=output,
+        error=error,
+        duration_ms=duration_ms,
+    )
+    if tool == "todo_write":
+        return Item(id=key, type="todo_list", content=todo_text(arguments), tool_call=call)
+    return Item(id=key, type="tool_call", tool_call=call)

@@ -1,0 +1,123 @@
+"""The result object: one truthful account of a run.  docs/contract.md §4."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from mcode_exec.records.model import ModelRef
+from mcode_exec.records.tool import LeftoverProcess
+
+SCHEMA_VERSION = 1
+
+Status = Literal[
+    "succeeded",
+    "failed",
+    "timeout",
+    "cancelled",
+    "limit_exceeded",
+    "interaction_required",
+    "queued",
+    "steered",
+]
+
+
+class ErrorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What went wrong, for programs."""
+
+    category: Literal[
+        "invocation", "config", "admission", "provider", "tool", "runtime", "storage", "internal"
+    ]
+    code: str
+    message: str
+    retryable: bool
+    number: int | UnsetType = UNSET
+    retry_after_ms: int | UnsetType = UNSET
+    http_status: int | UnsetType = UNSET
+    request_id: str | UnsetType = UNSET
+
+
+class ResultUsage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Tokens of this run in disjoint classes, all calls included; null is unknown."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class PermissionDenial(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool call that was not allowed to run."""
+
+    tool: str
+    permission: str
+    pattern: str
+    rule: str | None
+    verdict: Literal["ask", "deny"]
+    reason: str = ""
+
+
+class ToolFailure(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool call that ended in an error (denials are not counted here)."""
+
+    tool: str
+    call_id: str
+    message: str
+
+
+class LimitHit(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The limit that ended the run, and where its value came from."""
+
+    name: Literal["steps", "cost", "tokens", "timeout"]
+    value: str
+    source: str
+
+
+class SandboxInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    mechanism: str
+    policy: str
+
+
+class Result(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What `json`, `--result` and `exec.completed` carry, for every ending."""
+
+    schema_version: Literal[1] = 1
+    type: Literal["exec.result"] = "exec.result"
+    run_id: str
+    session_id: str | None = None
+    turn_id: str | None = None
+    status: Status
+    exit_code: int
+    replayed: bool = False
+    attempt: int = 1
+    #: the answer: on success, and on exit 5 by asks
+    output: Any = None
+    #: whatever answer existed on any other ending
+    partial_output: str | None = None
+    finish_reason: str | None = None
+    error: ErrorInfo | None = None
+    retryable: bool = False
+    model: ModelRef | None = None
+    usage: ResultUsage = ResultUsage()
+    usage_incomplete: bool = False
+    #: a decimal number, or null when a price is unknown
+    cost_usd: Decimal | None = None
+    steps: int = 0
+    tool_calls: int = 0
+    tool_errors: int = 0
+    tool_failures: tuple[ToolFailure, ...] = ()
+    retries: int = 0
+    compactions: int | None = None
+    subagents: int | None = None
+    permission_denials: tuple[PermissionDenial, ...] = ()
+    file_changes: None = None
+    worktree: None = None
+    sandbox: SandboxInfo | None = None
+    leftover_processes: tuple[LeftoverProcess, ...] = ()
+    limit: LimitHit | None = None
+    duration_ms: int = 0
+    api_duration_ms: int = 0

@@ -1,0 +1,65 @@
+"""Sessions and projects as records.  Fields and values: docs/design.md, Data."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+Runtime = Literal["pi-agent", "opencode"]
+SessionType = Literal["root", "branch"]
+SessionKind = Literal["conversation", "task", "peek", "channel", "cron", "unknown"]
+SessionStatus = Literal["idle", "started", "error", "aborted", "interrupted"]
+Visibility = Literal["visible", "hidden"]
+
+
+class Project(Struct, frozen=True, kw_only=True):
+    """What sessions are grouped by: a git repository wherever it is checked out, else a directory."""
+
+    id: str
+    kind: Literal["git", "origin", "workspace"]
+    #: root commit, origin URL or canonical path
+    identity: str
+    created_ms: int
+
+
+class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One conversation bound to a workspace."""
+
+    id: str
+    project_id: str
+    #: canonical path of the directory the session works in
+    workspace: str
+    created_ms: int
+    updated_ms: int
+    #: newest acceptance or settlement of a turn; what `--continue` and lists order by
+    activity_ms: int
+    #: directory of canonical history, relative to `<data>/sessions`; allotted once
+    history_relative_dir: str
+    title: str
+    title_is_default: bool = False
+    runtime: Runtime = "pi-agent"
+    session_type: SessionType = "branch"
+    session_kind: SessionKind = "conversation"
+    status: SessionStatus = "idle"
+    visibility: Visibility = "visible"
+    origin: str = "local-runtime"
+    session_key: str | None = None
+    agent: str | None = None
+    provider_id: str | None = None
+    model_id: str | None = None
+    variant: str | None = None
+    effort: str | None = None
+    context_tokens: int | None = None
+    parent_id: str | None = None
+    version: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    error_source: str | None = None
+    archived_ms: int | None = None
+    labels: dict[str, str] = {}
+    #: {"preset": …, "rules": [["deny", "edit", "*.lock"], …]} given when the session was made
+    permission: dict[str, Any] = {}
+    #: bytes of `messages.jsonl` whose records have their rows; what lies beyond is finished on open
+    history_bytes: int = 0
+    last_turn_id: str | None = None

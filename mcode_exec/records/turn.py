@@ -1,0 +1,103 @@
+"""Submissions, admissions, receipts and endings.  docs/contract.md §5."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from mcode_exec.abort import AbortReason
+
+#: who asks for a turn; anything else is refused as invalid input
+Source = Literal["api", "cron", "job", "steer", "retry"]
+LockKind = Literal["turn", "compaction", "maintenance", "deletion"]
+Outcome = Literal["completed", "waiting", "aborted", "failed"]
+RejectionReason = Literal[
+    "invalid-session",
+    "deleting",
+    "ingress-conflict",
+    "active-turn",
+    "compaction-active",
+    "session-mutating",
+    "request-running",
+]
+
+
+class TurnRequest(Struct, frozen=True, kw_only=True):
+    """A submission: a request to run a turn, before admission."""
+
+    session_id: str
+    turn_id: str
+    #: digest of prompt, attachments and schema; never the input itself
+    digest: str
+    source: Source = "api"
+    #: `--request-id`, and what it is unique in: `session:<id>` or `project:<id>`
+    request_id: str | None = None
+    request_scope: str | None = None
+    #: canonical path the session is rebound to by this turn, or None
+    rebind_workspace: str | None = None
+    rebind_project_id: str | None = None
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """Who holds a session's lock, for people."""
+
+    kind: LockKind
+    turn_id: str | None
+    owner: str
+    pid: int
+    host: str
+    acquired_ms: int
+    expires_ms: int
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """The durable record that a submission was admitted, and later how it ended."""
+
+    sequence: int
+    turn_id: str
+    session_id: str
+    digest: str
+    source: str
+    attempt: int
+    accepted_ms: int
+    request_id: str | None = None
+    request_scope: str | None = None
+    settled_ms: int | None = None
+    outcome: Outcome | None = None
+    reason: str | None = None
+    code: str | None = None
+    #: the encoded result object
+    result: bytes | None = None
+
+
+class Accepted(Struct, frozen=True, kw_only=True):
+    receipt: Receipt
+    #: signs every later write of this turn
+    lease_token: str
+    #: the lock of a dead or expired owner was taken over
+    is_takeover: bool = False
+
+
+class Rejected(Struct, frozen=True, kw_only=True):
+    reason: RejectionReason
+    holder: Holder | None = None
+    #: turn that holds the same request id, when reason is `request-running`
+    receipt: Receipt | None = None
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """The same request was answered before: its stored result stands."""
+
+    receipt: Receipt
+
+
+Admission = Accepted | Rejected | Replayed
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a turn ended, before it is written: one per turn."""
+
+    outcome: Outcome
+    abort_reason: AbortReason | None = None
+    error: BaseException | None = None
