@@ -1,0 +1,189 @@
+"""Where mcode keeps things, and how private they are.
+
+Owns the rule for the data directory and the config file (docs/contract.md §1,
+§2), the layout below the data directory, and the two ways in which private
+directories and files are made.  Invariant: what is made here is 0700 or 0600
+whatever the umask, and nothing is ever made below `/`, `~` or `None` because a
+variable was missing.  It opens no database and reads no configuration.
+"""
+
+# pathlib would cost the start-up of every run
+# ruff: noqa: PTH101, PTH102, PTH109, PTH112, PTH116, PTH118, PTH120
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Mapping
+
+from mcode_exec.errors import ConfigError
+
+DIR_MODE = 0o700
+FILE_MODE = 0o600
+
+
+def home(env: Mapping[str, str]) -> str | None:
+    """The user's home directory: `$HOME`, else the passwd entry.
+
+    None where there is none that may be used: no passwd entry (a container with
+    a random user id), a relative `HOME`, or `/` (never a write to `/`).
+    """
+    value = env.get("HOME", "")
+    if not value:
+        import pwd
+
+        try:
+            value = pwd.getpwuid(os.getuid()).pw_dir
+        except KeyError:
+            return None
+    if not value.startswith("/") or _is_root(value):
+        return None
+    return os.path.normpath(value)
+
+
+def data_dir(flag: str | None, env: Mapping[str, str]) -> str:
+    """The data directory, absolute; nothing is created.
+
+    `--data-dir` > `$MCODE_HOME` > `$XDG_DATA_HOME/mcode` > `~/.local/share/mcode`.
+    Raises: ConfigError where no directory can be told.
+    """
+    for name, value in (("--data-dir", flag), ("MCODE_HOME", env.get("MCODE_HOME"))):
+        if value:
+            path = user_path(value, env, name=name)
+            if _is_root(path):
+                raise ConfigError(f"{name} is {value!r}: data is not kept in /; name a directory below it.")
+            return path
+    xdg = env.get("XDG_DATA_HOME", "")
+    if xdg.startswith("/"):
+        return os.path.join(os.path.normpath(xdg), "mcode")
+    base = home(env)
+    if base is None:
+        raise ConfigError(f"{_why_no_home(env)}: set MCODE_HOME or --data-dir to a directory for the data.")
+    return os.path.join(base, ".local", "share", "mcode")
+
+
+def config_file(flag: str | None, env: Mapping[str, str]) -> str | None:
+    """The user's config file, whether it exists or not; None where there is no home to look in.
+
+    `--config` > `$MCODE_CONFIG` > `$XDG_CONFIG_HOME/mcode/config.toml` > `~/.config/mcode/config.toml`.
+    """
+    for name, value in (("--config", flag), ("MCODE_CONFIG", env.get("MCODE_CONFIG"))):
+        if value:
+            return user_path(value, env, name=name)
+    xdg = env.get("XDG_CONFIG_HOME", "")
+    if xdg.startswith("/"):
+        return os.path.join(os.path.normpath(xdg), "mcode", "config.toml")
+    base = home(env)
+    return None if base is None else os.path.join(base, ".config", "mcode", "config.toml")
+
+
+def user_path(text: str, env: Mapping[str, str], *, name: str, base: str | None = None) -> str:
+    """A path that a user wrote, made absolute from `base` (else the current directory); `~` is expanded.
+
+    Raises: ConfigError for `~` without a home and for `~user`.
+    """
+    if text == "~" or text.startswith("~/"):
+        directory = home(env)
+        if directory is None:
+            raise ConfigError(f"{name} is {text!r}, but {_why_no_home(env)}: write the path out.")
+        return os.path.normpath(directory + text[1:])
+    if text.startswith("~"):
+        raise ConfigError(f"{name} is {text!r}: only ~ alone is expanded; write the path out.")
+    if not text.startswith("/"):
+        text = os.path.join(base or _current_directory(name), text)
+    return os.path.normpath(text)
+
+
+def database_file(data: str) -> str:
+    return os.path.join(data, "mcode.db")
+
+
+def run_dir(data: str) -> str:
+    return os.path.join(data, "run")
+
+
+def owner_lock(data: str, owner: str) -> str:
+    """The file that a live process holds locked; a free lock is a dead owner."""
+    return os.path.join(data, "run", f"{owner}.lock")
+
+
+def sessions_dir(data: str) -> str:
+    return os.path.join(data, "sessions")
+
+
+def session_relative_dir(created_at_ms: int, session_id: str) -> str:
+    """`sessions/YYYY/MM/DD/HH-MM-SS-mmm-<session id>`, in UTC, relative to the data directory."""
+    seconds, ms = divmod(created_at_ms, 1000)
+    stamp = time.strftime("%Y/%m/%d/%H-%M-%S", time.gmtime(seconds))
+    return f"sessions/{stamp}-{ms:03d}-{session_id}"
+
+
+def tool_outputs_dir(session_dir: str) -> str:
+    return os.path.join(session_dir, "reports", "tool-outputs")
+
+
+def make_private_dir(path: str) -> None:
+    """Make `path` and its missing parents, 0700 whatever the umask.
+
+    What exists keeps its mode: it may be a directory that others share.
+    Raises: OSError, NotADirectoryError included.
+    """
+    missing = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    for directory in reversed(missing):
+        try:
+            os.mkdir(directory, DIR_MODE)
+        except FileExistsError:
+            if not os.path.isdir(directory):
+                raise NotADirectoryError(20, "Not a directory", directory) from None
+            continue
+        if stat.S_IMODE(os.stat(directory).st_mode) & 0o777 != DIR_MODE:  # umask took bits of the owner
+            os.chmod(directory, DIR_MODE)
+
+
+def private_open(path: str, flags: int = os.O_RDWR | os.O_CREAT, *, dir_fd: int | None = None) -> int:
+    """Open a file of ours, 0600 whatever the umask; an older, wider mode is narrowed.
+
+    Raises: OSError.
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC, FILE_MODE, dir_fd=dir_fd)
+    try:
+        info = os.fstat(fd)
+        is_ours = stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()
+        if is_ours and stat.S_IMODE(info.st_mode) != FILE_MODE:
+            os.fchmod(fd, FILE_MODE)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def is_inside(path: str, root: str) -> bool:
+    """Whether the real path of `path` is `root`'s real path or below it."""
+    real, real_root = os.path.realpath(path), os.path.realpath(root)
+    return real == real_root or real.startswith(real_root.rstrip("/") + "/")
+
+
+def _is_root(path: str) -> bool:
+    return os.path.normpath(path) in ("/", "//")
+
+
+def _current_directory(name: str) -> str:
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise ConfigError(
+            f"{name} is relative, and the current directory is gone: give an absolute path."
+        ) from error
+
+
+def _why_no_home(env: Mapping[str, str]) -> str:
+    value = env.get("HOME", "")
+    if not value:
+        return "no home directory is known (HOME is not set, and this user id has none in passwd)"
+    return f"HOME is {value!r}, which is no {'place for data' if value.startswith('/') else 'absolute path'}"
