@@ -1,0 +1,217 @@
+"""The open store: one thread that owns the connection, and the only two doors to a transaction.
+
+`read` runs a function in a deferred transaction, `write` in an IMMEDIATE one;
+both take place on the store thread, so that the event loop never waits in
+SQLite.  A busy database is retried here, in Python, abortably, for 10 s in all
+(SQLite's own wait would block signals).  A cancelled `write` may still commit:
+the caller asks again with the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import peewee
+
+from mcode_exec.clock import Clock
+from mcode_exec.errors import McodeError, StoreBusyError, StoreFailedError
+from mcode_exec.store import migrations, tables
+
+T = TypeVar("T")
+
+BUSY_S = 10.0  # seconds a busy store is waited for; then STORE_BUSY
+_SQLITE_WAIT_S = 0.25  # longest wait inside SQLite, during which the store thread is deaf
+_RETRY_S = (0.005, 0.01, 0.02, 0.05, 0.1)  # pauses between tries; the last repeats
+
+
+class StoreThread:
+    """Runs functions one after the other on a thread of its own."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        # A daemon: a process that must end never waits for a blocked disk.
+        self._thread = threading.Thread(target=self._run, name="mcode-store", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def submit(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Run `function` on the thread; its result or error arrives on the calling loop."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def deliver(result: Any, error: BaseException | None) -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        def job() -> None:
+            result: Any = None
+            error: BaseException | None = None
+            try:
+                result = function()
+            except BaseException as raised:
+                error = raised
+            try:
+                loop.call_soon_threadsafe(deliver, result, error)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more
+
+        self._jobs.put(job)
+        return future
+
+    def stop(self) -> None:
+        self._jobs.put(None)
+
+
+class Store:
+    """An open, migrated database.  Make it with `Store.open`."""
+
+    def __init__(self, path: str, database: peewee.SqliteDatabase, thread: StoreThread, clock: Clock) -> None:
+        self.path = path
+        self._database = database
+        self._thread = thread
+        self._clock = clock
+        self._is_closed = False
+
+    @classmethod
+    async def open(cls, path: str, clock: Clock) -> Store:
+        """Open (and make or migrate) the database at `path`, in a directory that exists.
+
+        Raises: StoreFailedError for a file that cannot be used; StoreBusyError.
+        """
+        thread = StoreThread()
+        database = peewee.SqliteDatabase(
+            path,
+            pragmas={"busy_timeout": int(_SQLITE_WAIT_S * 1000), "synchronous": "full", "foreign_keys": 0},
+            autoconnect=False,
+            timeout=_SQLITE_WAIT_S,
+            check_same_thread=True,
+        )
+        store = cls(path, database, thread, clock)
+        tables.bind(database)
+        try:
+            await store._retry(lambda: _open(database, path, clock))
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    async def close(self) -> None:
+        """Close the connection; safe to call twice."""
+        if not self._is_closed:
+            self._is_closed = True
+            # Cancelled or not, the connection is closed before the thread ends: jobs keep their order.
+            closing = self._thread.submit(self._database.close)
+            self._thread.stop()
+            await closing
+
+    async def read(self, function: Callable[[], T]) -> T:
+        """Run `function` in one consistent read."""
+
+        def job() -> T:
+            with self._database.atomic("DEFERRED"):
+                return function()
+
+        return await self._retry(job)
+
+    async def write(self, function: Callable[[], T]) -> T:
+        """Run `function` in one IMMEDIATE transaction: all of it or nothing.
+
+        Cancellation: the transaction may still commit; ask again with the same ids.
+        """
+
+        def job() -> T:
+            with self._database.atomic("IMMEDIATE"):
+                return function()
+
+        return await self._retry(job)
+
+    async def on_thread(self, function: Callable[[], T]) -> T:
+        """Run `function` on the store thread, outside a transaction (file work that keeps its order)."""
+        return await self._thread.submit(function)
+
+    async def _retry(self, job: Callable[[], T]) -> T:
+        deadline = self._clock.monotonic_s() + BUSY_S
+        attempt = 0
+        while True:
+            try:
+                return await self._thread.submit(job)
+            except (peewee.DatabaseError, peewee.InterfaceError, sqlite3.Error) as error:
+                if not _is_busy(error):
+                    raise _failure(error, self.path) from error
+                if self._clock.monotonic_s() >= deadline:
+                    raise StoreBusyError(
+                        f"the store {self.path} was locked by another process for {BUSY_S:g} s; try again later"
+                    ) from error
+            except OSError as error:
+                raise StoreFailedError(f"the store {self.path} cannot be used: {error}") from error
+            await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
+            attempt += 1
+
+
+def _open(database: peewee.SqliteDatabase, path: str, clock: Clock) -> None:
+    """Connect, recognise, migrate; on the store thread.  May be tried again when busy."""
+    if database.is_closed():
+        # Made with our mode first: SQLite gives its side files the mode of the main one.
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchmod(descriptor, 0o600)
+        os.close(descriptor)
+        database.connect()
+    try:
+        if migrations.check_identity(database, path) == migrations.VERSION:
+            return
+        _migrate_exclusively(database, path, clock)
+    except (McodeError, peewee.DatabaseError):
+        database.close()
+        raise
+
+
+def _migrate_exclusively(database: peewee.SqliteDatabase, path: str, clock: Clock) -> None:
+    """Migrate under a file lock; who comes second finds the work done.
+
+    Switching to WAL does not honour the busy time-out, so it too happens under the lock.
+    """
+    import fcntl
+
+    descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise peewee.OperationalError("database is locked by a migration") from error
+        database.execute_sql("PRAGMA journal_mode = wal")
+        migrations.migrate(database, migrations.check_identity(database, path), clock.now_ms())
+    finally:
+        os.close(descriptor)
+
+
+def _is_busy(error: Exception) -> bool:
+    text = str(error)
+    return "is locked" in text or "database is busy" in text
+
+
+def _failure(error: Exception, path: str) -> StoreFailedError:
+    text = str(error)
+    if "not a database" in text or "malformed" in text:
+        return StoreFailedError(
+            f"{path} is not a usable database ({text}); move it away or name another directory with --data-dir"
+        )
+    if "full" in text:
+        return StoreFailedError(
+            f"the disk that holds {path} is full; free some space and run the command again"
+        )
+    if "readonly" in text or "unable to open" in text:
+        return StoreFailedError(f"{path} cannot be written ({text}); check its owner and permissions")
+    return StoreFailedError(f"the store {path} failed: {text}")

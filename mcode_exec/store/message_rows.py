@@ -1,0 +1,118 @@
+"""Rows of `messages`, `token_usage` and `prefixes`: projections of canonical history."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import msgspec
+
+from mcode_exec.records.message import DisplayMessage
+from mcode_exec.records.usage import Usage
+from mcode_exec.store.tables import Messages, Prefixes, TokenUsage, tuples
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(DisplayMessage).decode
+
+
+def put_message(message: DisplayMessage) -> None:
+    """Insert a message, or replace the one with its id (a call got its result)."""
+    Messages.insert(
+        id=message.id,
+        session_id=message.session_id,
+        turn_id=message.turn_id,
+        role=message.role,
+        created_ms=message.created_ms,
+        data=_encode(message),
+    ).on_conflict(conflict_target=(Messages.session_id, Messages.id), preserve=(Messages.data,)).execute()
+
+
+def find_message(session_id: str, message_id: str) -> tuple[int, DisplayMessage] | None:
+    """The row number and the message."""
+    query = Messages.select(Messages.row, Messages.data).where(
+        (Messages.session_id == session_id) & (Messages.id == message_id)
+    )
+    return next(((row, _decode(data)) for row, data in tuples(query)), None)
+
+
+def last_message(session_id: str, role: str | None = None) -> DisplayMessage | None:
+    query = Messages.select(Messages.data).where(Messages.session_id == session_id)
+    if role is not None:
+        query = query.where(Messages.role == role)
+    query = query.order_by(Messages.row.desc()).limit(1)
+    return next((_decode(data) for (data,) in tuples(query)), None)
+
+
+def messages_after(session_id: str, after_row: int, limit: int) -> list[tuple[int, DisplayMessage]]:
+    """(row, message) in order of commitment, those after `after_row`."""
+    query = (
+        Messages.select(Messages.row, Messages.data)
+        .where((Messages.session_id == session_id) & (Messages.row > after_row))
+        .order_by(Messages.row)
+        .limit(limit)
+    )
+    return [(row, _decode(data)) for row, data in tuples(query)]
+
+
+def messages_before(session_id: str, before_row: int | None, limit: int) -> list[tuple[int, DisplayMessage]]:
+    """The newest `limit` (row, message) before `before_row`, in order of commitment."""
+    query = Messages.select(Messages.row, Messages.data).where(Messages.session_id == session_id)
+    if before_row is not None:
+        query = query.where(Messages.row < before_row)
+    rows = tuples(query.order_by(Messages.row.desc()).limit(limit))
+    return [(row, _decode(data)) for row, data in reversed(rows)]
+
+
+def turn_messages(session_id: str, turn_id: str) -> list[DisplayMessage]:
+    """A turn's messages in order of commitment."""
+    query = (
+        Messages.select(Messages.data)
+        .where((Messages.session_id == session_id) & (Messages.turn_id == turn_id))
+        .order_by(Messages.row)
+    )
+    return [_decode(data) for (data,) in tuples(query)]
+
+
+def add_usage(
+    *,
+    session_id: str,
+    turn_id: str,
+    message_id: str,
+    provider_id: str,
+    model_id: str,
+    agent: str | None,
+    kind: str,
+    usage: Usage,
+    cost_usd: Decimal | str | None,
+    at_ms: int,
+) -> None:
+    """One row of one provider answer; an `answer` row of a message is written once."""
+    if kind == "answer":
+        known = TokenUsage.select().where((TokenUsage.message_id == message_id) & (TokenUsage.kind == kind))
+        if known.exists():
+            return
+    TokenUsage.insert(
+        session_id=session_id,
+        turn_id=turn_id,
+        message_id=message_id,
+        provider_id=provider_id,
+        model_id=model_id,
+        agent=agent,
+        kind=kind,
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        cost_usd=None if cost_usd is None else str(cost_usd),
+        at_ms=at_ms,
+    ).execute()
+
+
+def put_prefix(digest: str, body: bytes) -> None:
+    """Keep a system prompt and tool schemas once per distinct digest."""
+    Prefixes.insert(digest=digest, body=body).on_conflict_ignore().execute()
+
+
+def find_prefix(digest: str) -> bytes | None:
+    query = Prefixes.select(Prefixes.body).where(Prefixes.digest == digest)
+    return next((bytes(body) for (body,) in tuples(query)), None)

@@ -1,0 +1,102 @@
+"""Versioned migrations: plain SQL, frozen once released.
+
+`PRAGMA user_version` is the number of applied migrations, so that an up-to-date
+database is recognised without reading a table.  The caller holds an exclusive
+file lock: any number of processes may start at once on an empty or old
+database.  A migration is one transaction: all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from peewee import SqliteDatabase
+
+from mcode_exec.errors import StoreFailedError
+
+#: `PRAGMA application_id`: "mcod"; tells our database from any other SQLite file
+APPLICATION_ID = 0x6D636F64
+
+_M001_FIRST = """
+CREATE TABLE projects (
+    id TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, identity TEXT NOT NULL, created_ms INTEGER NOT NULL);
+CREATE UNIQUE INDEX projects_identity ON projects (kind, identity);
+CREATE TABLE sessions (
+    id TEXT NOT NULL PRIMARY KEY, project_id TEXT NOT NULL, workspace TEXT NOT NULL,
+    runtime TEXT NOT NULL, session_type TEXT NOT NULL, session_kind TEXT NOT NULL, status TEXT NOT NULL,
+    visibility TEXT NOT NULL, origin TEXT NOT NULL, session_key TEXT, agent TEXT, provider_id TEXT,
+    model_id TEXT, variant TEXT, effort TEXT, context_tokens INTEGER, parent_id TEXT, title TEXT NOT NULL,
+    title_is_default INTEGER NOT NULL, version TEXT, error_code TEXT, error_message TEXT, error_source TEXT,
+    labels TEXT NOT NULL, permission TEXT NOT NULL, history_relative_dir TEXT NOT NULL,
+    history_bytes INTEGER NOT NULL, last_turn_id TEXT, created_ms INTEGER NOT NULL,
+    updated_ms INTEGER NOT NULL, activity_ms INTEGER NOT NULL, archived_ms INTEGER);
+CREATE UNIQUE INDEX sessions_key ON sessions (project_id, session_key) WHERE session_key IS NOT NULL;
+CREATE INDEX sessions_continue ON sessions (workspace, activity_ms DESC)
+    WHERE visibility = 'visible' AND session_kind = 'conversation' AND archived_ms IS NULL;
+CREATE INDEX sessions_activity ON sessions (activity_ms DESC, id DESC);
+CREATE INDEX sessions_workspace ON sessions (workspace, activity_ms DESC, id DESC);
+CREATE INDEX sessions_started ON sessions (status) WHERE status = 'started';
+CREATE TABLE messages (
+    row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, session_id TEXT NOT NULL,
+    turn_id TEXT NOT NULL, role TEXT NOT NULL, created_ms INTEGER NOT NULL, data BLOB NOT NULL);
+CREATE UNIQUE INDEX messages_id ON messages (session_id, id);
+CREATE INDEX messages_order ON messages (session_id, row);
+CREATE TABLE token_usage (
+    row INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, turn_id TEXT NOT NULL,
+    message_id TEXT NOT NULL, provider_id TEXT NOT NULL, model_id TEXT NOT NULL, agent TEXT,
+    kind TEXT NOT NULL, input_tokens INTEGER, output_tokens INTEGER, reasoning_tokens INTEGER,
+    cache_read_tokens INTEGER, cache_write_tokens INTEGER, cost_usd TEXT, at_ms INTEGER NOT NULL);
+CREATE INDEX token_usage_message ON token_usage (message_id, kind);
+CREATE INDEX token_usage_session ON token_usage (session_id, row);
+CREATE TABLE session_locks (
+    session_id TEXT NOT NULL PRIMARY KEY, kind TEXT NOT NULL, owner TEXT NOT NULL, token TEXT NOT NULL,
+    turn_id TEXT, acquired_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL, boot_id TEXT NOT NULL,
+    expires_boot_ms INTEGER NOT NULL, pid INTEGER NOT NULL, host TEXT NOT NULL);
+CREATE INDEX session_locks_owner ON session_locks (owner);
+CREATE TABLE turn_receipts (
+    sequence INTEGER PRIMARY KEY AUTOINCREMENT, turn_id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,
+    digest TEXT NOT NULL, source TEXT NOT NULL, request_scope TEXT, request_id TEXT,
+    attempt INTEGER NOT NULL, accepted_ms INTEGER NOT NULL, settled_ms INTEGER, outcome TEXT, reason TEXT,
+    code TEXT, result BLOB);
+CREATE INDEX turn_receipts_session ON turn_receipts (session_id, sequence);
+CREATE TABLE client_requests (
+    request_scope TEXT NOT NULL, request_id TEXT NOT NULL, session_id TEXT NOT NULL, turn_id TEXT NOT NULL,
+    PRIMARY KEY (request_scope, request_id));
+CREATE TABLE prefixes (digest TEXT NOT NULL PRIMARY KEY, body BLOB NOT NULL);
+"""
+
+#: in order; a released entry is never edited, a change is a new entry
+MIGRATIONS: tuple[tuple[str, str], ...] = (("0001_first", _M001_FIRST),)
+
+VERSION = len(MIGRATIONS)
+
+
+def check_identity(database: SqliteDatabase, path: str) -> int:
+    """The schema version of an open database; StoreFailedError for a file that is not ours or is newer."""
+    (application_id,) = database.execute_sql("PRAGMA application_id").fetchone()
+    (version,) = database.execute_sql("PRAGMA user_version").fetchone()
+    if application_id != APPLICATION_ID:
+        (tables,) = database.execute_sql("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables or application_id or version:
+            raise StoreFailedError(
+                f"{path} is a database of another program; name another directory with --data-dir"
+            )
+    if version > VERSION:
+        raise StoreFailedError(
+            f"{path} was written by a newer mcode (schema {version}, this one knows {VERSION}); update mcode"
+        )
+    return int(version)
+
+
+def migrate(database: SqliteDatabase, version: int, now_ms: int) -> None:
+    """Apply what is missing beyond `version`; the caller holds the migration lock."""
+    for number, (name, script) in enumerate(MIGRATIONS[version:], start=version + 1):
+        with database.atomic("IMMEDIATE"):
+            if number == 1:
+                database.execute_sql(f"PRAGMA application_id = {APPLICATION_ID}")
+                database.execute_sql(
+                    "CREATE TABLE schema_migrations (name TEXT NOT NULL PRIMARY KEY, applied_ms INTEGER NOT NULL)"
+                )
+            for statement in script.split(";"):
+                if statement.strip():
+                    database.execute_sql(statement)
+            database.execute_sql("INSERT INTO schema_migrations VALUES (?, ?)", (name, now_ms))
+            database.execute_sql(f"PRAGMA user_version = {number}")

@@ -1,0 +1,124 @@
+"""Rows of `projects` and `sessions`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mcode_exec.records.session import Project, Session
+from mcode_exec.store.tables import Projects, Sessions, dicts, tuples
+
+_JSON_COLUMNS = ("labels", "permission")
+_FIELDS = Session.__struct_fields__
+
+
+def ensure_project(project: Project) -> Project:
+    """Insert `project` unless its identity is known; the one that is kept."""
+    Projects.insert(
+        id=project.id, kind=project.kind, identity=project.identity, created_ms=project.created_ms
+    ).on_conflict_ignore().execute()
+    query = Projects.select().where((Projects.kind == project.kind) & (Projects.identity == project.identity))
+    return msgspec.convert(dicts(query)[0], Project)
+
+
+def _values(session: Session) -> dict[str, Any]:
+    values = {name: getattr(session, name) for name in _FIELDS}
+    for name in _JSON_COLUMNS:
+        values[name] = msgspec.json.encode(values[name]).decode()
+    values["title_is_default"] = int(session.title_is_default)
+    return values
+
+
+def _session(row: dict[str, Any]) -> Session:
+    for name in _JSON_COLUMNS:
+        row[name] = msgspec.json.decode(row[name])
+    row["title_is_default"] = bool(row["title_is_default"])
+    return msgspec.convert(row, Session)
+
+
+def _first(query: Any) -> Session | None:
+    rows = dicts(query.limit(1))
+    return _session(rows[0]) if rows else None
+
+
+def insert_session(session: Session) -> bool:
+    """Insert a session; False if its key is already bound in its project."""
+    inserted = Sessions.insert(**_values(session)).on_conflict_ignore().as_rowcount().execute()
+    return bool(inserted)
+
+
+def find_session(session_id: str) -> Session | None:
+    return _first(Sessions.select().where(Sessions.id == session_id))
+
+
+def find_by_prefix(prefix: str) -> list[Session]:
+    """At most two sessions whose id starts with `prefix`: enough to know whether it is unique."""
+    query = Sessions.select().where((Sessions.id >= prefix) & (Sessions.id < prefix + "g")).limit(2)
+    return [_session(row) for row in dicts(query)]
+
+
+def find_by_key(project_id: str, key: str) -> Session | None:
+    return _first(
+        Sessions.select().where((Sessions.project_id == project_id) & (Sessions.session_key == key))
+    )
+
+
+def newest_conversations(workspace: str, limit: int) -> list[Session]:
+    """Visible, unarchived conversations of a workspace, newest activity first; one indexed lookup."""
+    query = (
+        Sessions.select()
+        .where(
+            (Sessions.workspace == workspace)
+            & (Sessions.visibility == "visible")
+            & (Sessions.session_kind == "conversation")
+            & Sessions.archived_ms.is_null()
+        )
+        .order_by(Sessions.activity_ms.desc())
+        .limit(limit)
+    )
+    return [_session(row) for row in dicts(query)]
+
+
+def page_sessions(
+    *, workspace: str | None, before: tuple[int, str] | None, limit: int, everything: bool
+) -> list[Session]:
+    """Sessions by newest activity; `before` is (activity_ms, id) of the last one seen.
+
+    Without `everything` archived, hidden and scheduled ones are left out.
+    """
+    query = Sessions.select()
+    if workspace is not None:
+        query = query.where(Sessions.workspace == workspace)
+    if before is not None:
+        activity_ms, session_id = before
+        query = query.where(
+            (Sessions.activity_ms < activity_ms)
+            | ((Sessions.activity_ms == activity_ms) & (Sessions.id < session_id))
+        )
+    if not everything:
+        query = query.where(
+            (Sessions.visibility == "visible")
+            & Sessions.archived_ms.is_null()
+            & (Sessions.session_kind != "cron")
+        )
+    query = query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)
+    return [_session(row) for row in dicts(query)]
+
+
+def update_session(session_id: str, **changes: Any) -> bool:
+    """Set columns of one session; False if it is gone."""
+    for name in _JSON_COLUMNS:
+        if name in changes:
+            changes[name] = msgspec.json.encode(changes[name]).decode()
+    return bool(Sessions.update(**changes).where(Sessions.id == session_id).execute())
+
+
+def started_sessions(limit: int) -> list[str]:
+    """Ids of sessions whose status is `started`."""
+    query = Sessions.select(Sessions.id).where(Sessions.status == "started").limit(limit)
+    return [session_id for (session_id,) in tuples(query)]
+
+
+def count_sessions() -> int:
+    return int(Sessions.select().count())

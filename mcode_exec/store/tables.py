@@ -1,0 +1,226 @@
+"""The tables, as peewee models of the newest schema.
+
+Times are integer UTC milliseconds ending in `_ms`; ids are text; JSON columns
+hold msgspec-encoded records.  Every list query has an index that serves it.
+Changing a column here means a migration in migrations.py: the two are compared
+by a test.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from peewee import (
+    AutoField,
+    BigIntegerField,
+    BlobField,
+    IntegerField,
+    Model,
+    SqliteDatabase,
+    TextField,
+)
+
+
+class Table(Model):
+    """Bound to its database by Store; never connects by itself."""
+
+    class Meta:
+        legacy_table_names = False
+
+
+class Projects(Table):
+    id = TextField(primary_key=True)
+    kind = TextField()
+    identity = TextField()
+    created_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "projects"
+        indexes = ((("kind", "identity"), True),)
+
+
+class Sessions(Table):
+    id = TextField(primary_key=True)
+    project_id = TextField()
+    workspace = TextField()
+    runtime = TextField()
+    session_type = TextField()
+    session_kind = TextField()
+    status = TextField()
+    visibility = TextField()
+    origin = TextField()
+    session_key = TextField(null=True)
+    agent = TextField(null=True)
+    provider_id = TextField(null=True)
+    model_id = TextField(null=True)
+    variant = TextField(null=True)
+    effort = TextField(null=True)
+    context_tokens = IntegerField(null=True)
+    parent_id = TextField(null=True)
+    title = TextField()
+    title_is_default = IntegerField()
+    version = TextField(null=True)
+    error_code = TextField(null=True)
+    error_message = TextField(null=True)
+    error_source = TextField(null=True)
+    labels = TextField()
+    permission = TextField()
+    history_relative_dir = TextField()
+    history_bytes = BigIntegerField()
+    last_turn_id = TextField(null=True)
+    created_ms = BigIntegerField()
+    updated_ms = BigIntegerField()
+    activity_ms = BigIntegerField()
+    archived_ms = BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "sessions"
+
+
+class Messages(Table):
+    #: rowid: order of commitment, and the cursor of pages
+    row = AutoField()
+    id = TextField()
+    session_id = TextField()
+    turn_id = TextField()
+    role = TextField()
+    created_ms = BigIntegerField()
+    #: a DisplayMessage
+    data = BlobField()
+
+    class Meta:
+        table_name = "messages"
+        indexes = ((("session_id", "id"), True), (("session_id", "row"), False))
+
+
+class TokenUsage(Table):
+    """One row per provider answer, committed or not."""
+
+    row = AutoField()
+    session_id = TextField()
+    turn_id = TextField()
+    message_id = TextField()
+    provider_id = TextField()
+    model_id = TextField()
+    agent = TextField(null=True)
+    #: `answer`, or `failed` for an attempt that the provider billed
+    kind = TextField()
+    input_tokens = IntegerField(null=True)
+    output_tokens = IntegerField(null=True)
+    reasoning_tokens = IntegerField(null=True)
+    cache_read_tokens = IntegerField(null=True)
+    cache_write_tokens = IntegerField(null=True)
+    #: decimal digits; null when a price or the usage is unknown
+    cost_usd = TextField(null=True)
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "token_usage"
+        indexes = ((("message_id", "kind", "row"), True), (("session_id", "row"), False))
+
+
+class SessionLocks(Table):
+    """At most one row per session: the right to change it."""
+
+    session_id = TextField(primary_key=True)
+    kind = TextField()
+    #: names the liveness lock of the process
+    owner = TextField()
+    #: signs the writes of this one turn
+    token = TextField()
+    turn_id = TextField(null=True)
+    acquired_ms = BigIntegerField()
+    #: wall clock, for people
+    expires_ms = BigIntegerField()
+    boot_id = TextField()
+    #: boot clock; within one boot only this decides
+    expires_boot_ms = BigIntegerField()
+    pid = IntegerField()
+    host = TextField()
+
+    class Meta:
+        table_name = "session_locks"
+        indexes = ((("owner",), False),)
+
+
+class TurnReceipts(Table):
+    #: globally increasing
+    sequence = AutoField()
+    turn_id = TextField(unique=True)
+    session_id = TextField()
+    digest = TextField()
+    source = TextField()
+    request_scope = TextField(null=True)
+    request_id = TextField(null=True)
+    attempt = IntegerField()
+    accepted_ms = BigIntegerField()
+    settled_ms = BigIntegerField(null=True)
+    outcome = TextField(null=True)
+    reason = TextField(null=True)
+    code = TextField(null=True)
+    result = BlobField(null=True)
+
+    class Meta:
+        table_name = "turn_receipts"
+        indexes = ((("session_id", "sequence"), False),)
+
+
+class ClientRequests(Table):
+    """The newest attempt of each `--request-id`, unique in its scope."""
+
+    request_scope = TextField()
+    request_id = TextField()
+    session_id = TextField()
+    turn_id = TextField()
+
+    class Meta:
+        table_name = "client_requests"
+        primary_key = False
+        indexes = ((("request_scope", "request_id"), True),)
+
+
+class Prefixes(Table):
+    """System prompt and tool schemas of turns, once per distinct digest."""
+
+    digest = TextField(primary_key=True)
+    body = BlobField()
+
+    class Meta:
+        table_name = "prefixes"
+
+
+class SchemaMigrations(Table):
+    name = TextField(primary_key=True)
+    applied_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "schema_migrations"
+
+
+ALL_TABLES: tuple[type[Table], ...] = (
+    Projects,
+    Sessions,
+    Messages,
+    TokenUsage,
+    SessionLocks,
+    TurnReceipts,
+    ClientRequests,
+    Prefixes,
+    SchemaMigrations,
+)
+
+
+def bind(database: SqliteDatabase) -> None:
+    """Make every table use `database`; one process opens one store at a time."""
+    for table in ALL_TABLES:
+        table.bind(database, bind_refs=False, bind_backrefs=False)
+
+
+def dicts(query: Any) -> list[dict[str, Any]]:
+    """The rows of a query, by column name (peewee's stubs lose the row type here)."""
+    return list(query.dicts())
+
+
+def tuples(query: Any) -> list[tuple[Any, ...]]:
+    """The rows of a query, by position."""
+    return list(query.tuples())
