@@ -1,0 +1,56 @@
+"""Fixtures for tests that run the real `mcode` against real peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mcode import Mcode, make_repository
+from tests.support.peer import Peer
+from tests.support.steps import say
+from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
+
+
+@pytest.fixture(params=[ANTHROPIC, CHAT, RESPONSES])
+def api(request: pytest.FixtureRequest) -> str:
+    """Each of the three wire formats; a test that asks for it runs three times."""
+    wire_format: str = request.param
+    return wire_format
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """A strict scripted model server; `peer.script(…)` says what it does."""
+    with Peer(say("hello"), strict=True) as server:
+        yield server
+
+
+@pytest.fixture
+def mcode(request: pytest.FixtureRequest, tmp_path: Path, peer: Peer) -> Iterator[Mcode]:
+    """The real mcode, isolated, bound to `peer`; over the `api` of the test if it asks for that."""
+    wire_format = request.getfixturevalue("api") if "api" in request.fixturenames else ANTHROPIC
+    installation = Mcode(tmp_path, peer, api=wire_format)
+    yield installation
+    installation.close()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a directory with files; `git=True`: a repository with one commit.
+
+    `workspace({"a.py": "…"}, git=True, name="repo")`; the default name is the working directory of `mcode`.
+    """
+
+    def make(files: dict[str, str] | None = None, *, git: bool = False, name: str = "work") -> Path:
+        directory = tmp_path / name
+        if git:
+            return make_repository(directory, files)
+        directory.mkdir(exist_ok=True)
+        for path, text in (files or {}).items():
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            (directory / path).write_text(text, encoding="utf-8")
+        return directory
+
+    return make
