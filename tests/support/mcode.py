@@ -93,6 +93,8 @@ class Mcode:
         for directory in (self.home, self.workspace, root / "tmp", self.config.parent):
             directory.mkdir(parents=True, exist_ok=True)
         self.tag = uuid.uuid4().hex
+        #: the installed `mcode` beside this interpreter, else the package of this checkout
+        self.command = [str(_script())] if _script().exists() else [sys.executable, "-P", "-m", "mcode_exec"]
         #: set by a test that ends mcode in a way after which processes may stay
         self.may_leave_processes = False
         self._running: list[Running] = []
@@ -143,12 +145,6 @@ class Mcode:
         variables.update(changes or {})
         return {name: value for name, value in variables.items() if value is not None}
 
-    @staticmethod
-    def command() -> list[str]:
-        """The installed `mcode` beside this interpreter, else the package of this checkout."""
-        script = _script()
-        return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "mcode_exec"]
-
     # running
 
     def run(
@@ -177,7 +173,7 @@ class Mcode:
     ) -> Running:
         """A running invocation; its stdout and stderr are drained by threads."""
         process = subprocess.Popen(
-            [*self.command(), *map(str, args)],
+            [*self.command, *map(str, args)],
             stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=stdout,
             stderr=subprocess.PIPE,

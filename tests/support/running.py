@@ -29,6 +29,7 @@ class Running:
             for pipe, into in ((process.stdout, self._out), (process.stderr, self._err))
             if pipe is not None
         ]
+        self._open_pipes = len(self._threads)
         for thread in self._threads:
             thread.start()
 
@@ -119,11 +120,8 @@ class Running:
 
     def _wait(self, is_true: Callable[[], bool], timeout: float, complaint: str) -> None:
         with self._changed:
-            came = self._changed.wait_for(lambda: is_true() or self._has_ended(), timeout)
-        assert came and is_true(), f"{complaint}\n{self._said()}"
-
-    def _has_ended(self) -> bool:
-        return not any(thread.is_alive() for thread in self._threads)
+            self._changed.wait_for(lambda: is_true() or not self._open_pipes, timeout)
+        assert is_true(), f"{complaint}\n{self._said()}"
 
     def _said(self) -> str:
         out, err = self.out.decode(errors="replace"), self.err.decode(errors="replace")
@@ -138,6 +136,7 @@ class Running:
                 data = b""
             with self._changed:
                 into += data
+                self._open_pipes -= not data
                 self._changed.notify_all()
             if not data:
                 return

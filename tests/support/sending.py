@@ -165,7 +165,7 @@ def _pieces(step: Answer, request: Request) -> list[bytes]:
     assert request.api is not None
     events = wire.events(request.api, step, request.json)
     if step.ending == MID_EVENT:
-        events[-1] = events[-1][: len(events[-1]) // 2]
+        events[-1] = events[-1][:40]
     elif step.ending != END:
         events.pop()
     events[:0] = [f": {comment}\n\n".encode() for comment in step.comments]
