@@ -7,8 +7,6 @@ whatever the umask, and nothing is ever made below `/`, `~` or `None` because a
 variable was missing.  It opens no database and reads no configuration.
 """
 
-# pathlib would cost the start-up of every run
-# ruff: noqa: PTH101, PTH102, PTH109, PTH112, PTH116, PTH118, PTH120
 from __future__ import annotations
 
 import os

@@ -1,0 +1,146 @@
+"""Provider keys: read late, from where the configuration says, never kept in it.
+
+A key source that yields nothing is a missing key (exit 77), not a fault of the
+configuration, and the sentence names the source, never what it yielded.  A key
+command runs without a shell, in `/`, with nothing on stdin, for at most 10 s.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+
+from mcode_exec.config.records import ProviderConfig
+from mcode_exec.errors import KeyMissingError
+
+COMMAND_LIMIT_S = 10.0
+
+#: no key of this world is longer
+_MAX_KEY_BYTES = 64 * 1024
+
+
+def resolve_key(provider: ProviderConfig, env: Mapping[str, str]) -> str | None:
+    """The provider's key as its own configuration names it; None where its variable is unset, or no source is named.
+
+    Blocks up to 10 s for a key command: call it on a thread where a loop runs.
+    Raises: KeyMissingError for a file or command that yields no key.
+    """
+    if provider.api_key_env:
+        value = env.get(provider.api_key_env, "").strip()
+        return _sendable(value, f"the variable {provider.api_key_env}") if value else None
+    if provider.api_key_file:
+        return _key_of_file(provider.api_key_file)
+    if provider.api_key_command:
+        return _key_of_command(provider.api_key_command, env)
+    return None
+
+
+def key_names(provider: ProviderConfig) -> tuple[str, ...]:
+    """The variables that this provider's key may come from."""
+    return (provider.api_key_env,) if provider.api_key_env else ()
+
+
+def key_source(provider: ProviderConfig) -> str | None:
+    """Where the key comes from, for people; None where the configuration does not say."""
+    if provider.api_key_env:
+        return f"the variable {provider.api_key_env}"
+    if provider.api_key_file:
+        return f"the file {provider.api_key_file}"
+    if provider.api_key_command:
+        return f"the command {provider.api_key_command[0]}"
+    return None
+
+
+def _key_of_file(path: str) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise KeyMissingError(f"api_key_file {path} is no regular file.")
+            data = file.read(_MAX_KEY_BYTES + 1)
+    except OSError as error:
+        raise KeyMissingError(f"api_key_file {path} cannot be read: {error.strerror}.") from error
+    return _decoded(data, f"api_key_file {path}")
+
+
+def _key_of_command(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
+    import subprocess
+
+    what = f"api_key_command {argv[0]}"
+    try:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # may tell the key, and has no reader
+            env=dict(env),
+            cwd="/",
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise KeyMissingError(f"{what} cannot be run: {error.strerror}.") from error
+    data: bytes | None = None
+    try:
+        assert process.stdout is not None
+        with process.stdout:
+            data = _read_until(process.stdout.fileno(), COMMAND_LIMIT_S)
+        code = process.wait(timeout=1.0) if data is not None else 1
+    except subprocess.TimeoutExpired:
+        data, code = None, 1
+    finally:
+        if process.poll() is None:
+            _kill_group(process.pid)
+            process.wait()
+    if data is None:
+        raise KeyMissingError(f"{what} gave no key within {COMMAND_LIMIT_S:.0f} s.")
+    if code != 0:
+        how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
+        raise KeyMissingError(f"{what} {how}; run it by hand to see why.")
+    return _decoded(data, what)
+
+
+def _read_until(fd: int, limit_s: float) -> bytes | None:
+    """Everything up to the end or the largest key; None when the time is over first."""
+    import select
+    import time
+
+    deadline = time.monotonic() + limit_s
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    data = b""
+    while len(data) <= _MAX_KEY_BYTES:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            return None
+        piece = os.read(fd, 65536)
+        if not piece:
+            break
+        data += piece
+    return data
+
+
+def _kill_group(pid: int) -> None:
+    import signal
+
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+def _decoded(data: bytes, what: str) -> str:
+    if len(data) > _MAX_KEY_BYTES:
+        raise KeyMissingError(f"{what} gives more than 64 KiB; that is no key.")
+    key = data.decode("utf-8", "replace").strip()
+    if not key:
+        raise KeyMissingError(f"{what} gives nothing.")
+    return _sendable(key, what)
+
+
+def _sendable(key: str, what: str) -> str:
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise KeyMissingError(
+            f"{what} holds more than a key: it has blanks, line ends or characters outside ASCII."
+        )
+    return key
