@@ -1,0 +1,1 @@
+"""Commands of the model: their environment, their process trees, their output.  Judges nothing."""

@@ -1,0 +1,339 @@
+"""Running a command of the model and ending everything it started.
+
+Invariant: a command ends when its shell ends (plus a short drain), never with
+its pipes; on its limit or a cancellation its whole tree goes; what it left in
+the background lives until `end_leftovers`.  Output goes through one pipe, so
+the two streams stand in order of arrival and neither can block.  Whether a
+command may run at all is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from mcode_exec.clock import Clock, SystemClock
+from mcode_exec.records.tool import LeftoverProcess
+from mcode_exec.sandbox import procfs, trees
+from mcode_exec.sandbox.capture import OutputCapture
+from mcode_exec.sandbox.launch import MAX_ARGUMENT_BYTES, Launcher, launch_plainly, shell_arguments
+from mcode_exec.sandbox.procfs import ProcessRef, ProcessStat
+from mcode_exec.sandbox.trees import end_strays
+
+__all__ = ["CommandResult", "CommandRunner", "become_subreaper_and_undumpable", "end_strays"]
+
+_READ_BYTES = 64 * 1024
+#: after the shell's end: read on until the pipe has been silent this long, at most DRAIN_S
+_QUIET_S = 0.05
+DRAIN_S = 0.3
+
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+
+#: runners of this process that have started a command since they last ended their leftovers
+_active: set[CommandRunner] = set()
+
+
+def become_subreaper_and_undumpable() -> None:
+    """Adopt orphans of our commands, and keep other processes of this user out of our memory and environment.
+
+    Call once, before the first command.  For a user other than root
+    /proc/self/fd is unreadable from then on.
+    """
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl(_PR_SET_DUMPABLE, 0)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        # inherited from a caller that ignores it, the kernel would throw exit states away
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def _prctl(option: int, value: int) -> None:
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+class CommandResult(Struct, frozen=True, kw_only=True):
+    """How a command ended and what it wrote."""
+
+    #: first and last bytes of the output; between them `total_bytes - len(head) - len(tail)` are left out
+    head: bytes
+    tail: bytes
+    total_bytes: int
+    #: None when a signal ended it or its state is unknown
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    duration_ms: int
+    #: the whole output, when head and tail do not hold it
+    spill_path: str | None
+    spill_is_whole: bool
+    #: processes that outlive the shell
+    left_running: tuple[LeftoverProcess, ...]
+
+
+class CommandRunner:
+    """Runs the commands of one turn; several runners may share a process."""
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str],
+        owner: str,
+        clock: Clock | None = None,
+        launcher: Launcher = launch_plainly,
+    ) -> None:
+        self._env = dict(env)
+        self._owner = owner
+        self._clock: Clock = clock or SystemClock()
+        self._launcher = launcher
+        #: traces of commands that run or have left something running
+        self._traces: list[trees.Trace] = []
+        self._running = 0
+
+    async def run(self, script: str, *, cwd: str, limit_s: float, spill_path: str | None) -> CommandResult:
+        """Run `script` in the shell until it ends or `limit_s` seconds have passed.
+
+        Raises: OSError when it cannot be started; ValueError for a NUL in the script.
+        Cancellation: ends the whole tree first (at most grace + 1 s).
+        """
+        started_s = self._clock.monotonic_s()
+        command = _Command(self, script, cwd, spill_path)
+        timed_out = False
+        try:
+            timed_out = not await command.wait(limit_s)
+            if timed_out:
+                await command.end()
+            await command.drain()
+            left = command.left_running()
+        except BaseException:
+            await command.end()
+            raise
+        finally:
+            command.close()
+        exit_code, signum = command.exit_state()
+        return CommandResult(
+            head=bytes(command.capture.head),
+            tail=command.capture.tail,
+            total_bytes=command.capture.total_bytes,
+            exit_code=exit_code,
+            signal=signum,
+            timed_out=timed_out,
+            duration_ms=round((self._clock.monotonic_s() - started_s) * 1000),
+            spill_path=command.capture.spill_path,
+            spill_is_whole=command.capture.spill_is_whole,
+            left_running=tuple(left),
+        )
+
+    async def end_leftovers(self) -> list[LeftoverProcess]:
+        """End what finished commands have left in the background, and name it."""
+        if self not in _active:
+            return []
+        left = _name(self._find_left())
+        if left:
+            await trees.end_processes(self._find_left)
+        trees.reap_strays()
+        self._traces.clear()
+        _active.discard(self)
+        return left
+
+    def _find_left(self) -> list[ProcessStat]:
+        if not any(not orphan.is_zombie for orphan in trees.orphans()) and not any(
+            trace.seen for trace in self._traces
+        ):
+            return []
+        is_alone = _active <= {self}
+        found: dict[ProcessRef, ProcessStat] = {}
+        for trace in self._traces:
+            found.update((stat.ref, stat) for stat in trace.find(None, claims_unknown=is_alone))
+        return list(found.values())
+
+    def _spawn(self, script: str, cwd: str, output_fd: int, tag: str) -> subprocess.Popen[bytes]:
+        encoded = script.encode("utf-8", "surrogateescape")
+        if b"\0" in encoded:
+            raise ValueError("the script contains a NUL byte")
+        script_file = self._write_script(encoded) if len(encoded) > MAX_ARGUMENT_BYTES else None
+        arguments = self._launcher(shell_arguments(encoded, script_file))
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=output_fd,
+            stderr=output_fd,
+            cwd=cwd,
+            env={**self._env, trees.TAG_VARIABLE: tag},
+            start_new_session=True,
+        )
+
+    def _write_script(self, encoded: bytes) -> str:
+        """Scripts too long for an argument; the file goes with the session's temporary directory."""
+        path = os.path.join(self._env.get("TMPDIR", "/tmp"), f"script-{os.urandom(8).hex()}.sh")  # noqa: S108
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(encoded)
+        return path
+
+
+class _Command:
+    """One running shell: its pipe, its end, its tree."""
+
+    def __init__(self, runner: CommandRunner, script: str, cwd: str, spill_path: str | None) -> None:
+        self._runner = runner
+        self._loop = asyncio.get_running_loop()
+        self.capture = OutputCapture(spill_path)
+        tag = f"{runner._owner}:{os.urandom(6).hex()}"
+        self._pipe, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._shell = runner._spawn(script, cwd, write_end, tag)
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(write_end)
+        os.set_blocking(self._pipe, False)
+        pid = self._shell.pid
+        trees.own_children.add(pid)
+        stat = procfs.find_stat(pid)
+        self.trace = trees.Trace(tag, stat.ref if stat else ProcessRef(pid, 0))
+        runner._traces.append(self.trace)
+        runner._running += 1
+        _active.add(runner)
+        self._wait_status: int | None = None
+        self._has_ended = self._loop.create_future()
+        self._pipe_changed = asyncio.Event()
+        self._pipe_is_open = True
+        self._loop.add_reader(self._pipe, self._on_output)
+        self._pidfd = -1
+        self._watch_end()
+
+    def _watch_end(self) -> None:
+        try:
+            self._pidfd = os.pidfd_open(self._shell.pid)
+        except OSError:
+            self._watch_end_in_thread()
+        else:
+            self._loop.add_reader(self._pidfd, self._on_end)
+
+    def _watch_end_in_thread(self) -> None:
+        """A kernel without pidfds."""
+        import threading
+
+        def watch() -> None:
+            try:
+                os.waitid(os.P_PID, self._shell.pid, os.WEXITED | os.WNOWAIT)
+            except ChildProcessError:
+                pass
+            try:
+                self._loop.call_soon_threadsafe(self._on_end)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def _on_end(self) -> None:
+        if self._has_ended.done():
+            return
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+        try:
+            self._wait_status = os.waitpid(self._shell.pid, 0)[1]
+        except ChildProcessError:
+            self._wait_status = None
+        # Popen must neither wait nor warn any more
+        self._shell.returncode = 0
+        trees.own_children.discard(self._shell.pid)
+        self._has_ended.set_result(None)
+
+    def _on_output(self) -> None:
+        try:
+            data = os.read(self._pipe, _READ_BYTES)
+        except BlockingIOError:
+            return
+        if data:
+            self.capture.add(data)
+        else:
+            self._loop.remove_reader(self._pipe)
+            self._pipe_is_open = False
+        self._pipe_changed.set()
+
+    async def wait(self, limit_s: float) -> bool:
+        """True when the shell ended within `limit_s`."""
+        late: asyncio.Future[None] = self._loop.create_future()
+        timer = self._loop.call_later(limit_s, late.cancel)
+        try:
+            await asyncio.wait((self._has_ended, late), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+            late.cancel()
+        return self._has_ended.done()
+
+    async def end(self) -> None:
+        """End everything that belongs to this command."""
+        await trees.end_processes(self._find)
+        while not self._has_ended.done():
+            # killed, so its end is a matter of microseconds
+            await asyncio.wait((self._has_ended,), timeout=0.5)
+            self._on_end()
+
+    def _find(self) -> list[ProcessStat]:
+        shell_pid = None if self._has_ended.done() else self._shell.pid
+        return self.trace.find(shell_pid, claims_unknown=self._is_alone())
+
+    def _is_alone(self) -> bool:
+        """Whether an orphan of unknown origin can come from this command only."""
+        return _active <= {self._runner} and self._runner._running <= 1
+
+    async def drain(self) -> None:
+        """Take what is in the pipe; give a background writer a moment, but never wait for it to close."""
+        deadline_s = self._loop.time() + DRAIN_S
+        while self._pipe_is_open:
+            self._pipe_changed.clear()
+            self._on_output()
+            if self._pipe_changed.is_set():
+                if self._loop.time() >= deadline_s:
+                    return
+                continue
+            timeout_s = min(_QUIET_S, deadline_s - self._loop.time())
+            if timeout_s <= 0:
+                return
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._pipe_changed.wait()
+            except TimeoutError:
+                return
+
+    def left_running(self) -> list[LeftoverProcess]:
+        if not any(not orphan.is_zombie for orphan in trees.orphans()):
+            self._runner._traces.remove(self.trace)
+            return []
+        found = self._find()
+        if not found:
+            self._runner._traces.remove(self.trace)
+        return _name(found)
+
+    def exit_state(self) -> tuple[int | None, int | None]:
+        """(exit code, signal); both None when the state is unknown."""
+        status = self._wait_status
+        if status is None:
+            return None, None
+        if os.WIFSIGNALED(status):
+            return None, os.WTERMSIG(status)
+        return os.waitstatus_to_exitcode(status), None
+
+    def close(self) -> None:
+        self._runner._running -= 1
+        if self._pipe_is_open:
+            self._loop.remove_reader(self._pipe)
+        os.close(self._pipe)
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+        self.capture.close()
+
+
+def _name(found: list[ProcessStat]) -> list[LeftoverProcess]:
+    ordered = sorted(found, key=lambda stat: stat.ref.start)
+    return [LeftoverProcess(pid=stat.ref.pid, command=procfs.command_line(stat.ref.pid)) for stat in ordered]

@@ -1,0 +1,109 @@
+"""How much of an output the model gets: head and tail, cut between lines or characters, its size stated.
+
+Invariant: what is left out is never left out silently, and the whole text is
+in a file that `read` can open, 0600.
+"""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+#: what the model gets of one output; the rest is in the file
+MAX_BYTES = 50 * 1024
+MAX_LINES = 2000
+
+
+class Capped(Struct, frozen=True, kw_only=True):
+    text: str
+    is_cut: bool = False
+    #: where the whole text is, if it was cut and could be written
+    output_path: str | None = None
+
+
+def cap(
+    text: str,
+    output_path: str,
+    *,
+    raw: bytes | None = None,
+    max_bytes: int = MAX_BYTES,
+    max_lines: int = MAX_LINES,
+) -> Capped:
+    """`text` itself, or its head and tail around a line that says what is missing.
+
+    `raw` is what goes to the file, where the text was decoded from bytes.
+    """
+    if raw is None:
+        raw = text.encode("utf-8", "replace")
+    if len(raw) <= max_bytes and raw.count(b"\n") <= max_lines:
+        return Capped(text=text)
+    path = output_path if write_output(raw, output_path) else None
+    head, tail = head_and_tail(raw, raw, max_bytes=max_bytes, max_lines=max_lines)
+    return Capped(
+        text=join(head, tail, total_bytes=len(raw), total_lines=count_lines(raw), path=path),
+        is_cut=True,
+        output_path=path,
+    )
+
+
+def head_and_tail(
+    start: bytes, end: bytes, *, max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES
+) -> tuple[str, str]:
+    """The first half of the cap from `start` and the second half from `end`, whole lines where lines are short."""
+    head = start[: max_bytes // 2]
+    tail = end[-(max_bytes // 2) :]
+    half = max_lines // 2
+    if head.count(b"\n") > half:
+        head = b"\n".join(head.split(b"\n", half)[:half]) + b"\n"
+    elif (cut := head.rfind(b"\n")) > len(head) - 2000:
+        head = head[: cut + 1]
+    if tail.count(b"\n") > half:
+        tail = b"\n".join(tail.rsplit(b"\n", half + 1)[1:])
+    elif 0 <= (cut := tail.find(b"\n")) < 2000:
+        tail = tail[cut + 1 :]
+    return decode(head), decode(tail)
+
+
+def join(head: str, tail: str, *, total_bytes: int, total_lines: int | None, path: str | None) -> str:
+    shown = len(head.encode("utf-8", "replace")) + len(tail.encode("utf-8", "replace"))
+    lines = f" ({total_lines} lines)" if total_lines is not None else ""
+    where = f"; the whole output is in {path}" if path else ""
+    note = f"[{max(total_bytes - shown, 0)} of {total_bytes} bytes{lines} left out here{where}]"
+    return f"{head.rstrip(chr(10))}\n\n{note}\n\n{tail}"
+
+
+def decode(raw: bytes) -> str:
+    """Text of bytes that may have been cut inside a character; what is no UTF-8 becomes U+FFFD."""
+    # at most three bytes of a torn character at either end are dropped, not replaced
+    start = 0
+    while start < min(3, len(raw)) and 0x80 <= raw[start] < 0xC0:
+        start += 1
+    end = len(raw)
+    for back in range(1, min(4, end - start + 1)):
+        byte = raw[end - back]
+        if byte >= 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            if back < length:
+                end -= back
+            break
+        if byte < 0x80:
+            break
+    text = raw[start:end].decode("utf-8", "replace")
+    return text.replace("\0", "�") if "\0" in text else text
+
+
+def count_lines(raw: bytes) -> int:
+    return raw.count(b"\n") + (0 if raw.endswith(b"\n") or not raw else 1)
+
+
+def write_output(raw: bytes, path: str) -> bool:
+    """Whether the whole output could be kept; failing to keep it does not fail the tool."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        with open(os.open(path, flags, 0o600), "wb") as file:
+            file.write(raw)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,252 @@
+"""Finding a text in the bytes of a file and putting another in its place.
+
+Works on bytes, so that nothing outside the match can change.  A line feed of
+the search text matches the file's CRLF too; the new text then takes the line
+ends of the region it replaces.  Text that is not in the file as UTF-8 is tried
+in the few encodings in which the whole file is valid.
+
+Invariant: the result is `content` with the matched regions replaced, or a
+ToolFailure that says why not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from mcode_exec.tools import files
+from mcode_exec.tools.failure import ToolFailure
+
+#: tried for a search text that a file of unknown encoding does not hold as UTF-8
+_LEGACY = ("cp1252", "latin-1", "gb18030", "shift_jis", "euc_jp", "euc_kr", "big5", "koi8_r", "cp1251")
+_LINE_END = re.compile(rb"\r?\n")
+
+
+class Edited(Struct, frozen=True, kw_only=True):
+    content: bytes
+    count: int
+    #: line number of the first replacement
+    line: int
+
+
+def replace_text(content: bytes, old: str, new: str, *, replace_all: bool, shown: str) -> Edited:
+    """`content` with `old`, which must occur once unless `replace_all`, replaced by `new`.
+
+    Raises: ToolFailure when it does not occur, occurs more often, or could be something else.
+    """
+    utf16 = files.utf16_of(content)
+    if utf16 is not None:
+        return _replace_in_utf16(content, utf16, old, new, replace_all=replace_all, shown=shown)
+    is_utf8 = files.is_utf8(content)
+    encode = _encoder("utf-8")
+    matches = _find(content, encode(old))
+    if matches and not is_utf8:
+        _refuse_unsafe(content, matches, old, new, shown)
+    elif not matches and not is_utf8 and not old.isascii():
+        encode, matches = _find_in_legacy(content, old, new, shown)
+    if not matches:
+        raise ToolFailure(_not_found(content, old, shown))
+    if len(matches) > 1 and not replace_all:
+        lines = ", ".join(str(_line_of(content, start)) for start, _ in matches[:5])
+        more = ", …" if len(matches) > 5 else ""
+        raise ToolFailure(
+            f"old_string occurs {len(matches)} times in {shown} (lines {lines}{more});"
+            " add lines around it until it is unique, or set replace_all"
+        )
+    return _replace(content, matches, encode(old), encode(new))
+
+
+def _encoder(codec: str) -> Callable[[str], bytes]:
+    def encode(text: str) -> bytes:
+        try:
+            return text.encode(codec)
+        except UnicodeEncodeError:
+            raise ToolFailure(f"the text holds characters that {codec} cannot") from None
+
+    return encode
+
+
+def _find(content: bytes, old: bytes) -> list[tuple[int, int]]:
+    """Regions (start, end) that match, not overlapping."""
+    if b"\n" not in old or b"\r" not in content:
+        return [(found.start(), found.end()) for found in re.finditer(re.escape(old), content)]
+    pattern = rb"\r?\n".join(re.escape(line) for line in old.replace(b"\r\n", b"\n").split(b"\n"))
+    return [(found.start(), found.end()) for found in re.finditer(pattern, content)]
+
+
+def _replace(content: bytes, matches: list[tuple[int, int]], old: bytes, new: bytes) -> Edited:
+    parts = []
+    at = 0
+    for start, end in matches:
+        parts.append(content[at:start])
+        parts.append(_with_line_ends(content, start, end, old, new))
+        at = end
+    parts.append(content[at:])
+    return Edited(content=b"".join(parts), count=len(matches), line=_line_of(content, matches[0][0]))
+
+
+def _with_line_ends(content: bytes, start: int, end: int, old: bytes, new: bytes) -> bytes:
+    """`new` with the line ends of the region: unchanged lines keep each their own."""
+    if b"\n" not in new or b"\r\n" not in content:
+        return new
+    region_ends = _LINE_END.findall(content, start, end)
+    usual = _usual_line_end(content, start, region_ends)
+    if usual == b"\n" and b"\r\n" not in region_ends:
+        return new
+    old_lines = old.replace(b"\r\n", b"\n").split(b"\n")
+    new_lines = new.replace(b"\r\n", b"\n").split(b"\n")
+    last = len(new_lines) - 1
+    shorter = min(len(old_lines), len(new_lines))
+    same_before = 0
+    while same_before < shorter and old_lines[same_before] == new_lines[same_before]:
+        same_before += 1
+    same_after = 0
+    while same_after < shorter - same_before and old_lines[-1 - same_after] == new_lines[-1 - same_after]:
+        same_after += 1
+    parts = []
+    for index, line in enumerate(new_lines):
+        parts.append(line)
+        if index == last:
+            break
+        if index < same_before and index < len(region_ends):
+            parts.append(region_ends[index])
+        elif last - index <= same_after and last - index <= len(region_ends):
+            parts.append(region_ends[index - last])
+        else:
+            parts.append(usual)
+    return b"".join(parts)
+
+
+def _usual_line_end(content: bytes, start: int, region_ends: list[bytes]) -> bytes:
+    """Of the region; else of the line it lies in, else of the line before."""
+    if region_ends:
+        return b"\r\n" if region_ends.count(b"\r\n") * 2 >= len(region_ends) else b"\n"
+    following = content.find(b"\n", start)
+    if following < 0:
+        following = content.rfind(b"\n", 0, start)
+    return b"\r\n" if following > 0 and content[following - 1 : following] == b"\r" else b"\n"
+
+
+def _refuse_unsafe(content: bytes, matches: list[tuple[int, int]], old: str, new: str, shown: str) -> None:
+    """In a file of unknown encoding a match must not begin inside a character, nor the new text mix encodings."""
+    for start, _ in matches:
+        # in GBK, Shift-JIS or Big5 the second byte of a character may look like ASCII
+        if (
+            start
+            and content[start - 1] >= 0x80
+            and content[start] >= 0x30
+            and not _ends_utf8_character(content, start)
+        ):
+            raise ToolFailure(
+                f"{shown} is not UTF-8, and old_string may begin inside a character of it;"
+                " begin it at the start of a line or after an ASCII character"
+            )
+    if old.isascii() and not new.isascii():
+        raise ToolFailure(
+            f"{shown} is not UTF-8 and its encoding is unknown, so new_string must be ASCII;"
+            " use a command such as iconv for anything else"
+        )
+
+
+def _ends_utf8_character(content: bytes, end: int) -> bool:
+    for length in (2, 3, 4):
+        try:
+            if len(content[max(end - length, 0) : end].decode("utf-8")) == 1:
+                return True
+        except UnicodeDecodeError:
+            continue
+    return False
+
+
+def _find_in_legacy(
+    content: bytes, old: str, new: str, shown: str
+) -> tuple[Callable[[str], bytes], list[tuple[int, int]]]:
+    """Encoder and matches in the one encoding in which the file holds `old`; no match when there is none."""
+    found: dict[tuple[bytes, bytes | None], tuple[str, list[tuple[int, int]]]] = {}
+    for codec in _LEGACY:
+        try:
+            content.decode(codec)
+            encoded = old.encode(codec)
+        except UnicodeError:
+            continue
+        matches = [match for match in _find(content, encoded) if _begins_character(content, match[0], codec)]
+        if matches:
+            try:
+                written: bytes | None = new.encode(codec)
+            except UnicodeEncodeError:
+                written = None
+            found.setdefault((encoded, written), (codec, matches))
+    if not found:
+        return _encoder("utf-8"), []
+    if len(found) > 1:
+        names = ", ".join(codec for codec, _ in found.values())
+        raise ToolFailure(
+            f"{shown} is not UTF-8 and could be {names}; use ASCII text in old_string and new_string, or a command"
+        )
+    codec, matches = next(iter(found.values()))
+    return _encoder(codec), matches
+
+
+def _begins_character(content: bytes, start: int, codec: str) -> bool:
+    try:
+        content[:start].decode(codec)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _replace_in_utf16(
+    content: bytes, codec: str, old: str, new: str, *, replace_all: bool, shown: str
+) -> Edited:
+    """By way of UTF-8, if the file survives the way there and back."""
+    text = content[2:].decode(codec, "surrogatepass") if len(content) % 2 == 0 else None
+    if text is None or text.encode(codec, "surrogatepass") != content[2:]:
+        raise ToolFailure(f"{shown} is damaged UTF-16; use a command")
+    try:
+        inner = text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ToolFailure(f"{shown} is damaged UTF-16; use a command") from None
+    edited = replace_text(inner, old, new, replace_all=replace_all, shown=shown)
+    return Edited(
+        content=content[:2] + edited.content.decode("utf-8").encode(codec),
+        count=edited.count,
+        line=edited.line,
+    )
+
+
+def _line_of(content: bytes, position: int) -> int:
+    return content.count(b"\n", 0, position) + 1
+
+
+def _not_found(content: bytes, old: str, shown: str) -> str:
+    message = f"old_string was not found in {shown}"
+    hint = _nearest(content, old)
+    return f"{message}; {hint}" if hint else f"{message}; read the file and give the text exactly"
+
+
+def _nearest(content: bytes, old: str) -> str | None:
+    """Where the file is most like `old`, if anywhere; bounded work."""
+    if len(content) > 1 << 20:
+        return None
+    wanted = [line.strip() for line in old.splitlines() if line.strip()]
+    if not wanted:
+        return None
+    lines = content.decode("utf-8", "replace").splitlines()[:20_000]
+    stripped = [line.strip() for line in lines]
+    first = wanted[0]
+    for number, line in enumerate(stripped, 1):
+        if line == first and stripped[number - 1 : number - 1 + len(wanted)] == wanted:
+            return f"line {number} has the same text with other indentation or blanks: {_quoted(lines[number - 1])}"
+    from difflib import get_close_matches
+
+    near = get_close_matches(first[:200], {line[:200] for line in stripped[:5000] if line}, n=1, cutoff=0.7)
+    if not near:
+        return None
+    number = next(index for index, line in enumerate(stripped, 1) if line[:200] == near[0])
+    return f"the nearest line is {number}: {_quoted(lines[number - 1])}"
+
+
+def _quoted(line: str) -> str:
+    return repr(line if len(line) <= 200 else line[:200] + "…")

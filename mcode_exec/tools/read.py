@@ -1,0 +1,172 @@
+"""read: lines of a text file with their numbers, or an image.
+
+Bounded in memory and time whatever the file: a large one is scanned in pieces
+for the lines that were asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from mcode_exec.records.tool import ToolOutcome
+from mcode_exec.tools import files, images
+from mcode_exec.tools.context import ToolContext
+from mcode_exec.tools.failure import ToolFailure
+from mcode_exec.tools.paths import absolute, display
+from mcode_exec.tools.threads import in_thread
+
+MAX_LINES = 2000
+MAX_BYTES = 50 * 1024
+MAX_LINE_CHARS = 2000
+#: a scan for lines far inside a large file ends here
+_SCAN_S = 5.0
+_PIECE_BYTES = 1 << 20
+#: below this, reading takes less than handing it to a thread
+_DIRECT_BYTES = 256 * 1024
+
+
+async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
+    path = absolute(arguments["file_path"], ctx.workspace)
+
+    def read() -> ToolOutcome:
+        return _read(path, arguments, ctx)
+
+    return read() if _is_small(path) else await in_thread(read)
+
+
+def _is_small(path: str) -> bool:
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return True
+    # files of /proc and /sys have no size and may make a reader wait
+    return 0 < stat.st_size <= _DIRECT_BYTES
+
+
+def _read(path: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
+    shown = display(path, ctx.workspace)
+    fd, stat = files.open_regular(path, shown)
+    try:
+        start = files.read_up_to(fd, files.WHOLE_BYTES + 1)
+        is_whole = len(start) <= files.WHOLE_BYTES
+        if images.mime_of(start) or shown.lower().endswith(images.SUFFIXES):
+            return _image(start, shown, ctx)
+        if files.is_binary(start):
+            raise ToolFailure(f"{shown} is a binary file of {max(stat.st_size, len(start))} bytes")
+        ctx.reads.note(os.path.realpath(path), stat, start if is_whole else None)
+        offset = arguments.get("offset", 1)
+        limit = min(arguments.get("limit", MAX_LINES), MAX_LINES)
+        if is_whole:
+            return _text(start, offset, limit, shown)
+        return _part_of_large(fd, start, offset, limit, shown=shown, size=stat.st_size)
+    finally:
+        os.close(fd)
+
+
+def _image(content: bytes, shown: str, ctx: ToolContext) -> ToolOutcome:
+    mime = images.mime_of(content)
+    if not content:
+        raise ToolFailure(f"{shown} is an empty file, not an image")
+    if mime is None:
+        raise ToolFailure(
+            f"{shown} is not an image, whatever its name; look at it with a command such as head"
+        )
+    if len(content) > images.MAX_RAW_BYTES:
+        raise ToolFailure(
+            f"{shown} is {len(content)} bytes; encoded for the model that is more than"
+            f" {images.MAX_ENCODED_BYTES} bytes. Scale it down first"
+        )
+    width, height = images.check_image(mime, content, shown)
+    if not ctx.takes_images:
+        raise ToolFailure(f"{shown} is an image ({mime}, {width}x{height}), and this model cannot see images")
+    return ToolOutcome(
+        content=f"image {shown}: {mime}, {width}x{height}, {len(content)} bytes",
+        title=shown,
+        images=((mime, content),),
+    )
+
+
+def _text(content: bytes, offset: int, limit: int, shown: str) -> ToolOutcome:
+    if not content:
+        return ToolOutcome(content="(empty)", title=shown)
+    text, notice = _decode(content)
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if offset > max(len(lines), 1):
+        raise ToolFailure(f"{shown} has {len(lines)} lines; offset {offset} is beyond its end")
+    wanted = lines[offset - 1 : offset - 1 + limit]
+    body, shown_count = _numbered(wanted, offset)
+    last = offset + shown_count - 1
+    notes = [notice] if notice else []
+    if last < len(lines):
+        notes.append(f"lines {offset} to {last} of {len(lines)}; go on with offset {last + 1}")
+    return _outcome(body, notes, shown, is_cut=last < len(lines))
+
+
+def _part_of_large(fd: int, start: bytes, offset: int, limit: int, *, shown: str, size: int) -> ToolOutcome:
+    """Lines `offset` to `offset + limit` of a file too large to hold."""
+    deadline_s = time.monotonic() + _SCAN_S
+    piece, line = start, 1
+    while line < offset:
+        newlines = piece.count(b"\n")
+        if line + newlines >= offset:
+            for _ in range(offset - line):
+                piece = piece[piece.index(b"\n") + 1 :]
+            line = offset
+            break
+        line += newlines
+        piece = files.read_up_to(fd, _PIECE_BYTES)
+        if not piece:
+            raise ToolFailure(f"{shown} has about {line} lines; offset {offset} is beyond its end")
+        if time.monotonic() > deadline_s:
+            raise ToolFailure(
+                f"{shown} is {size} bytes; line {offset} is too far inside. Use a command such as sed"
+            )
+    wanted_bytes = 4 * MAX_BYTES
+    if len(piece) < wanted_bytes:
+        piece += files.read_up_to(fd, wanted_bytes)
+    text, notice = _decode(piece[:wanted_bytes].rpartition(b"\n")[0] or piece[:wanted_bytes])
+    body, shown_count = _numbered(text.split("\n")[:limit], offset)
+    last = offset + shown_count - 1
+    notes = [notice] if notice else []
+    notes.append(f"lines {offset} to {last} of a file of {size} bytes; go on with offset {last + 1}")
+    return _outcome(body, notes, shown, is_cut=True)
+
+
+def _decode(content: bytes) -> tuple[str, str | None]:
+    """Text, and what the model must know of how it was made."""
+    utf16 = files.utf16_of(content)
+    if utf16 is not None:
+        return content[2:].decode(utf16, "replace"), "the file is UTF-16; edit keeps that"
+    try:
+        return content.decode("utf-8").removeprefix("\ufeff"), None
+    except UnicodeDecodeError as error:
+        return content.decode("utf-8", "replace"), (
+            f"the file is not UTF-8 (byte 0x{content[error.start]:02x} at offset {error.start}); such bytes are shown"
+            " as \ufffd. edit leaves them alone; do not write the file as a whole"
+        )
+
+
+def _numbered(lines: list[str], first: int) -> tuple[str, int]:
+    """The lines that fit, each with its number, and how many they are; at least one."""
+    shown: list[str] = []
+    size = 0
+    for number, line in enumerate(lines, first):
+        text = line.removesuffix("\r")
+        if len(text) > MAX_LINE_CHARS:
+            text = f"{text[:MAX_LINE_CHARS]} [line of {len(text)} characters cut]"
+        text = f"{number:>6}\t{text}"
+        size += len(text.encode("utf-8", "replace")) + 1
+        if size > MAX_BYTES and shown:
+            break
+        shown.append(text)
+    return "\n".join(shown), len(shown)
+
+
+def _outcome(body: str, notes: list[str], shown: str, *, is_cut: bool) -> ToolOutcome:
+    content = body + "".join(f"\n[{note}]" for note in notes)
+    return ToolOutcome(content=content, title=shown, metadata={"truncated": is_cut})
