@@ -1,0 +1,210 @@
+"""The one door through which a turn's facts become permanent.
+
+History first (fsync), rows after, both only while the lease token still signs
+the session's lock; then the frame.  Rows are projections of history records:
+`finish_rows` makes those that a crash left unwritten, with the same functions.
+A commit that was cancelled goes on to its end; the next one waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import Struct
+
+from mcode_exec.clock import Clock
+from mcode_exec.errors import LeaseLostError
+from mcode_exec.faults import fault
+from mcode_exec.records.history import HistoryRecord, ToolResultBlock
+from mcode_exec.records.projection import display_of, with_result
+from mcode_exec.records.usage import Usage
+from mcode_exec.sessions.history import CanonicalHistory, Line
+from mcode_exec.sessions.stream import SessionStream
+from mcode_exec.sessions.transcript import calls_of
+from mcode_exec.store import message_rows, session_rows, turn_rows
+from mcode_exec.store.database import Store
+
+
+class FailedAttempt(Struct, frozen=True, kw_only=True):
+    """A model call, or an attempt of one, that the provider billed although it gave no answer."""
+
+    provider_id: str
+    model_id: str
+    usage: Usage
+    cost_usd: str | None
+
+
+class CommitDoor:
+    """Open for one turn, under one lease token."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        history: CanonicalHistory,
+        stream: SessionStream,
+        session_id: str,
+        turn_id: str,
+        lease_token: str,
+        agent: str | None,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._stream = stream
+        self._session_id = session_id
+        self._turn_id = turn_id
+        self._token = lease_token
+        self._agent = agent
+        self._clock = clock
+        #: commits are strictly one after the other, a cancelled one included
+        self._turnstile = asyncio.Lock()
+        #: message that holds each open call, by call id
+        self._open_calls: dict[str, str] = {}
+        self._last_user_id: str | None = None
+        #: the failure that closed the door; every later commit meets it again
+        self._broken: Exception | None = None
+
+    @property
+    def records(self) -> list[HistoryRecord]:
+        """Everything committed so far, older turns included."""
+        return self._history.records
+
+    async def commit(
+        self,
+        record: HistoryRecord,
+        *,
+        failed: tuple[FailedAttempt, ...] = (),
+        prefix_body: bytes | None = None,
+    ) -> None:
+        """Make `record` permanent: in history, in rows, on the stream.
+
+        Raises: LeaseLostError; StoreFailedError; StoreBusyError when rows could not be
+            written (history has the record: the next open finishes them).
+        """
+        await asyncio.shield(asyncio.ensure_future(self._commit(record, failed, prefix_body)))
+
+    async def _commit(
+        self, record: HistoryRecord, failed: tuple[FailedAttempt, ...], prefix_body: bytes | None
+    ) -> None:
+        async with self._turnstile:
+            if self._broken is not None:
+                raise self._broken
+            try:
+                await self._store.read(self._check_lease)
+                await self._store.on_thread(lambda: self._history.append((record,), self._clock.now_ms()))
+                fault("after-append")
+                await self._store.write(lambda: self._write_rows(record, failed, prefix_body))
+                fault("after-rows")
+            except Exception as error:
+                self._broken = error
+                raise
+            self._stream.publish_committed(record)
+
+    def _check_lease(self) -> None:
+        if not turn_rows.holds_lock(self._session_id, self._token):
+            raise LeaseLostError(
+                f"the lease of session {self._session_id} was lost; nothing more was written"
+            )
+
+    def _write_rows(
+        self, record: HistoryRecord, failed: tuple[FailedAttempt, ...], prefix_body: bytes | None
+    ) -> None:
+        self._check_lease()
+        if prefix_body is not None and record.prefix is not None:
+            message_rows.put_prefix(record.prefix, prefix_body)
+        write_record_rows(record, self._session_id, self._open_calls, self._last_user_id)
+        if record.message.role == "user":
+            self._last_user_id = record.id
+        for attempt in failed:
+            self._add_failed(record.id, attempt)
+        session_rows.update_session(
+            self._session_id, history_bytes=self._history.size, updated_ms=self._clock.now_ms()
+        )
+
+    async def add_failed_attempts(self, message_id: str, failed: tuple[FailedAttempt, ...]) -> None:
+        """Keep what failed calls cost when no message of theirs is committed."""
+
+        def rows() -> None:
+            self._check_lease()
+            for attempt in failed:
+                self._add_failed(message_id, attempt)
+
+        await asyncio.shield(asyncio.ensure_future(self._store.write(rows)))
+
+    def _add_failed(self, message_id: str, attempt: FailedAttempt) -> None:
+        message_rows.add_usage(
+            session_id=self._session_id,
+            turn_id=self._turn_id,
+            message_id=message_id,
+            provider_id=attempt.provider_id,
+            model_id=attempt.model_id,
+            agent=self._agent,
+            kind="failed",
+            usage=attempt.usage,
+            cost_usd=attempt.cost_usd,
+            at_ms=self._clock.now_ms(),
+        )
+
+    async def settle(self) -> None:
+        """Wait until a commit that was cut off has come to its end."""
+        async with self._turnstile:
+            return
+
+
+def write_record_rows(
+    record: HistoryRecord, session_id: str, open_calls: dict[str, str], parent_id: str | None
+) -> None:
+    """The rows of one record; inside a write transaction.  Writing them twice changes nothing.
+
+    `open_calls` maps call ids to the message that holds them; it is kept up here.
+    """
+    if record.message.role == "tool":
+        for block in record.message.content:
+            if isinstance(block, ToolResultBlock):
+                _complete_call(session_id, block, open_calls)
+        return
+    message = display_of(record, session_id, parent_id)
+    if message is None:
+        return
+    message_rows.put_message(message)
+    for call in calls_of(record.message):
+        open_calls[call.id] = record.id
+    meta = record.meta
+    if meta is not None and meta.usage is not None and meta.provider_id and meta.model_id:
+        message_rows.add_usage(
+            session_id=session_id,
+            turn_id=record.turn_id,
+            message_id=record.id,
+            provider_id=meta.provider_id,
+            model_id=meta.model_id,
+            agent=meta.agent,
+            kind="answer",
+            usage=meta.usage,
+            cost_usd=meta.cost_usd,
+            at_ms=record.at_ms,
+        )
+
+
+def _complete_call(session_id: str, result: ToolResultBlock, open_calls: dict[str, str]) -> None:
+    message_id = open_calls.pop(result.call_id, None)
+    if message_id is not None:
+        found = message_rows.find_message(session_id, message_id)
+        message = found[1] if found else None
+    else:
+        # Recovery: the call's message was written by a process that is gone.
+        message = message_rows.last_message(session_id, "assistant")
+    if message is not None:
+        message_rows.put_message(with_result(message, result))
+
+
+def finish_rows(lines: list[Line], session_id: str, history_bytes: int) -> None:
+    """Write the rows that a crash left between history and store; inside a write transaction."""
+    open_calls: dict[str, str] = {}
+    parent = message_rows.last_message(session_id, "user")
+    parent_id = parent.id if parent else None
+    for line in lines:
+        write_record_rows(line.record, session_id, open_calls, parent_id)
+        if line.record.message.role == "user":
+            parent_id = line.record.id
+    session_rows.update_session(session_id, history_bytes=history_bytes)

@@ -1,0 +1,145 @@
+"""Finding sessions: by id or unique prefix, the newest of a workspace, pages for lists."""
+
+from __future__ import annotations
+
+import os
+
+from msgspec import Struct
+
+from mcode_exec.errors import SessionError
+from mcode_exec.ids import is_session_id, is_session_prefix
+from mcode_exec.records.message import DisplayMessage
+from mcode_exec.records.session import Session
+from mcode_exec.store import message_rows, session_rows
+from mcode_exec.store.database import Store
+
+MAX_PARENTS = 32  # levels; source: session-system notes
+_CONTINUE_BATCH = 8  # candidates looked at per query; the first is nearly always right
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    session: Session
+    #: (code, message) for people
+    notices: tuple[tuple[str, str], ...] = ()
+
+
+def _named(text: str) -> Session:
+    """The session an id or unique prefix names; inside a read."""
+    if is_session_id(text):
+        session = session_rows.find_session(text)
+        if session is None:
+            raise SessionError(f"there is no session {text}; `mcode sessions list --all` shows what there is")
+        return session
+    if not is_session_prefix(text):
+        raise SessionError(
+            f"{text!r} is no session id: give `mvs_` and 32 hex digits, or at least the first 8 of them"
+        )
+    candidates = session_rows.find_by_prefix(text)
+    if not candidates:
+        raise SessionError(
+            f"no session id starts with {text}; `mcode sessions list --all` shows what there is"
+        )
+    if len(candidates) > 1:
+        raise SessionError(f"several session ids start with {text}; give more of its digits")
+    return candidates[0]
+
+
+async def find_named(store: Store, text: str) -> Found:
+    """The session to run for `--session`: a sub-agent's resolves to its public parent.
+
+    Raises: SessionError `session_not_found`, for a cycle of parents too.
+    """
+
+    def transaction() -> Found:
+        session = _named(text)
+        first = session
+        seen = {session.id}
+        while session.parent_id is not None and session.session_kind in ("task", "peek"):
+            parent = session_rows.find_session(session.parent_id)
+            if parent is None or parent.id in seen or len(seen) > MAX_PARENTS:
+                raise SessionError(f"the parents of session {first.id} lead nowhere; name another session")
+            seen.add(parent.id)
+            session = parent
+        if session is first:
+            return Found(session=session)
+        notice = (
+            "session.parent",
+            f"{first.id} is an internal session; its parent {session.id} goes on instead",
+        )
+        return Found(session=session, notices=(notice,))
+
+    return await store.read(transaction)
+
+
+async def find_exact(store: Store, text: str) -> Session:
+    """The session that an id or unique prefix names, internal ones included."""
+    return await store.read(lambda: _named(text))
+
+
+async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
+    """The visible, unarchived conversation of a workspace with the newest turn.
+
+    One whose history has vanished from disk is passed over with a notice.
+    Raises: SessionError `session_not_found` when there is none.
+    """
+    notices: list[tuple[str, str]] = []
+    limit = _CONTINUE_BATCH
+    while True:
+        wanted = limit
+        sessions = await store.read(lambda n=wanted: session_rows.newest_conversations(workspace, n))  # type: ignore[misc]
+        for session in sessions[len(notices) :]:
+            directory = os.path.join(sessions_dir, session.history_relative_dir)
+            if session.history_bytes and not os.path.isdir(directory):
+                notices.append(
+                    (
+                        "session.history-missing",
+                        f"session {session.id} is passed over: its history {directory} is gone",
+                    )
+                )
+                continue
+            return Found(session=session, notices=tuple(notices))
+        if len(sessions) < limit:
+            raise SessionError(
+                f"there is no session to continue in {workspace}; run without --continue, or name one with --session"
+            )
+        limit *= 8
+
+
+async def page(
+    store: Store,
+    *,
+    workspace: str | None,
+    before: tuple[int, str] | None,
+    limit: int,
+    everything: bool,
+) -> list[Session]:
+    """A page of sessions, newest activity first."""
+    return await store.read(
+        lambda: session_rows.page_sessions(
+            workspace=workspace, before=before, limit=limit, everything=everything
+        )
+    )
+
+
+async def messages_page(
+    store: Store, session_id: str, *, before_row: int | None, limit: int
+) -> list[tuple[int, DisplayMessage]]:
+    """The newest `limit` messages before `before_row`, oldest first, with their row numbers."""
+    return await store.read(lambda: message_rows.messages_before(session_id, before_row, limit))
+
+
+async def turn_messages(store: Store, session_id: str, turn_id: str) -> list[DisplayMessage]:
+    """What has been persisted of a turn, in order: what a consumer reads on resync."""
+    return await store.read(lambda: message_rows.turn_messages(session_id, turn_id))
+
+
+async def messages_after(
+    store: Store, session_id: str, message_id: str, *, limit: int = 500
+) -> list[tuple[int, DisplayMessage]] | None:
+    """Persisted messages after an anchor; None when the anchor is gone (the reader must resync)."""
+
+    def transaction() -> list[tuple[int, DisplayMessage]] | None:
+        found = message_rows.find_message(session_id, message_id)
+        return None if found is None else message_rows.messages_after(session_id, found[0], limit)
+
+    return await store.read(transaction)

@@ -1,0 +1,111 @@
+"""From history records to what a model may be sent, and what repair must append first.
+
+A transcript is always valid: every tool call has exactly one result, in the
+order of the calls, right after its message; results without a call, doubled
+records and empty messages are left out.  What a crash cut short is made up for
+by appended facts (`missing_results`), never by dropping what happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mcode_exec.ids import new_message_id
+from mcode_exec.records.history import (
+    INTERRUPTED,
+    Block,
+    HistoryRecord,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
+
+
+def missing_results(records: Sequence[HistoryRecord], now_ms: int) -> list[HistoryRecord]:
+    """One record per call at the end of history that has no result: `interrupted`."""
+    answered = {block.call_id for record in records for block in _results(record)}
+    last = next((record for record in reversed(records) if record.message.role != "tool"), None)
+    if last is None or last.message.role != "assistant":
+        return []
+    return [
+        result_record(
+            ToolResultBlock(
+                call_id=call.id, name=call.name, content=INTERRUPTED, is_error=True, status="interrupted"
+            ),
+            turn_id=last.turn_id,
+            now_ms=now_ms,
+            repair="interrupted",
+        )
+        for call in calls_of(last.message)
+        if call.id not in answered
+    ]
+
+
+def result_record(
+    result: ToolResultBlock, *, turn_id: str, now_ms: int, repair: str | None = None
+) -> HistoryRecord:
+    """The record of one tool result."""
+    return HistoryRecord(
+        id=new_message_id(),
+        turn_id=turn_id,
+        at_ms=now_ms,
+        message=Message(role="tool", content=(result,)),
+        repair=repair,
+    )
+
+
+def calls_of(message: Message) -> list[ToolCallBlock]:
+    return [block for block in message.content if isinstance(block, ToolCallBlock)]
+
+
+def _results(record: HistoryRecord) -> list[ToolResultBlock]:
+    return [block for block in record.message.content if isinstance(block, ToolResultBlock)]
+
+
+def transcript(records: Iterable[HistoryRecord]) -> tuple[Message, ...]:
+    """The messages a model may be sent, valid whatever the records hold."""
+    known: set[str] = set()
+    kept: list[HistoryRecord] = []
+    results: dict[str, ToolResultBlock] = {}
+    for record in records:
+        if record.id in known:
+            continue
+        known.add(record.id)
+        if record.message.role == "tool":
+            for result in _results(record):
+                results.setdefault(result.call_id, result)
+        else:
+            kept.append(record)
+    messages: list[Message] = []
+    called: set[str] = set()
+    for record in kept:
+        content = tuple(
+            block
+            for block in record.message.content
+            if not _is_empty(block) and not (isinstance(block, ToolCallBlock) and block.id in called)
+        )
+        if not content or all(isinstance(block, ThinkingBlock) for block in content):
+            continue
+        messages.append(Message(role=record.message.role, content=content))
+        calls = [block for block in content if isinstance(block, ToolCallBlock)]
+        called.update(call.id for call in calls)
+        if calls:
+            messages.append(Message(role="tool", content=tuple(_result_of(call, results) for call in calls)))
+    return tuple(messages)
+
+
+def _result_of(call: ToolCallBlock, results: dict[str, ToolResultBlock]) -> ToolResultBlock:
+    found = results.get(call.id)
+    if found is not None:
+        return found
+    return ToolResultBlock(
+        call_id=call.id, name=call.name, content=INTERRUPTED, is_error=True, status="interrupted"
+    )
+
+
+def _is_empty(block: Block) -> bool:
+    if isinstance(block, TextBlock):
+        return not block.text.strip()
+    return isinstance(block, ThinkingBlock) and not (block.text or block.encrypted or block.signature)

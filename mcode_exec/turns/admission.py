@@ -1,0 +1,159 @@
+"""Admission: the one transaction that accepts or rejects a submission.
+
+Checks run in the order of docs/contract.md §5 and the first rejection wins:
+session exists and may run, being deleted, duplicate, active lock.  (A priority
+fence and policies stand between the active lock and acceptance once there is a
+queue.)  On acceptance lock row, sequence number, receipt and the session's new
+status are all present or all absent.
+"""
+
+from __future__ import annotations
+
+import os
+
+from mcode_exec.clock import Clock
+from mcode_exec.records.turn import (
+    Accepted,
+    Admission,
+    LockKind,
+    Receipt,
+    Rejected,
+    RejectionReason,
+    Replayed,
+    TurnRequest,
+)
+from mcode_exec.store import session_rows, turn_rows
+from mcode_exec.store.database import Store
+from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.lease import LEASE_S, is_expired
+from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.settlement import settle_as_dead
+
+_REJECTED_BY: dict[LockKind, RejectionReason] = {
+    "turn": "active-turn",
+    "compaction": "compaction-active",
+    "maintenance": "session-mutating",
+    "deletion": "deleting",
+}
+
+
+async def admit(
+    store: Store, owner: Owner, request: TurnRequest, clock: Clock, *, lease_s: float = LEASE_S
+) -> Admission:
+    """Accept or reject a submission.  A rejection is returned, never raised.
+
+    Raises: StoreBusyError after 10 s of contention; StoreFailedError.
+    Cancellation: the transaction may still commit; ask again with the same turn id.
+    Source: turn-system notes, admission.
+    """
+    token = "lease_" + os.urandom(16).hex()
+    return await store.write(lambda: _admit(owner, request, clock, token, lease_s))
+
+
+def _admit(owner: Owner, request: TurnRequest, clock: Clock, token: str, lease_s: float) -> Admission:
+    session = session_rows.find_session(request.session_id)
+    if session is None or session.runtime != "pi-agent":
+        return Rejected(reason="invalid-session")
+    lock = turn_rows.find_lock(session.id)
+    is_held = lock is not None and _is_held(lock, owner, clock, lease_s)
+    if lock is not None and lock.kind == "deletion" and is_held:
+        return Rejected(reason="deleting", holder=lock.holder())
+    answered, attempt = _duplicate(request, lock, is_held)
+    if answered is not None:
+        return answered
+    if lock is not None and is_held:
+        return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
+    return _accept(owner, request, clock, token, lease_s, lock, attempt)
+
+
+def _is_held(lock: Lock, owner: Owner, clock: Clock, lease_s: float) -> bool:
+    """A dead owner's lock is free at once, a live one's when its lease has run out."""
+    return owner.is_alive(lock.owner) and not is_expired(
+        lock, boot_id=owner.boot_id, clock=clock, lease_s=lease_s
+    )
+
+
+def _duplicate(request: TurnRequest, lock: Lock | None, is_held: bool) -> tuple[Admission | None, int]:
+    """What an earlier submission of the same turn or request id answers, else (None, attempt number)."""
+    same_turn = turn_rows.find_receipt(request.turn_id)
+    if same_turn is not None:
+        if same_turn.digest != request.digest:
+            return Rejected(reason="ingress-conflict", receipt=same_turn), 0
+        if same_turn.settled_ms is not None:
+            return Replayed(receipt=same_turn), 0
+        if lock is not None and lock.turn_id == request.turn_id:
+            # Our own admission, asked again after its answer was lost.
+            return Accepted(receipt=same_turn, lease_token=lock.token), 0
+    if request.request_id is None or request.request_scope is None:
+        return None, 1
+    earlier = turn_rows.find_request(request.request_scope, request.request_id)
+    if earlier is None:
+        return None, 1
+    if earlier.digest != request.digest:
+        return Rejected(reason="ingress-conflict", receipt=earlier), 0
+    if earlier.outcome == "completed":
+        return Replayed(receipt=earlier), 0
+    if earlier.settled_ms is None and _is_running(earlier, request, lock, is_held):
+        return Rejected(reason="request-running", receipt=earlier, holder=lock.holder() if lock else None), 0
+    return None, earlier.attempt + 1
+
+
+def _is_running(earlier: Receipt, request: TurnRequest, lock: Lock | None, is_held: bool) -> bool:
+    """Whether an unsettled attempt still runs, as far as this session's lock tells."""
+    return is_held and lock is not None and lock.turn_id == earlier.turn_id
+
+
+def _accept(
+    owner: Owner,
+    request: TurnRequest,
+    clock: Clock,
+    token: str,
+    lease_s: float,
+    lock: Lock | None,
+    attempt: int,
+) -> Accepted:
+    now_ms, lease_ms = clock.now_ms(), int(lease_s * 1000)
+    wanted = Lock(
+        session_id=request.session_id,
+        kind="turn",
+        owner=owner.token,
+        token=token,
+        turn_id=request.turn_id,
+        acquired_ms=now_ms,
+        expires_ms=now_ms + lease_ms,
+        boot_id=owner.boot_id,
+        expires_boot_ms=clock.boot_ms() + lease_ms,
+        pid=owner.pid,
+        host=owner.host,
+    )
+    if lock is None:
+        turn_rows.insert_lock(wanted)
+    else:
+        settle_as_dead(lock, now_ms)
+        turn_rows.replace_lock(wanted, lock.token)
+    receipt = turn_rows.insert_receipt(
+        turn_id=request.turn_id,
+        session_id=request.session_id,
+        digest=request.digest,
+        source=request.source,
+        request_scope=request.request_scope,
+        request_id=request.request_id,
+        attempt=attempt,
+        accepted_ms=now_ms,
+    )
+    changes: dict[str, object] = {
+        "status": "started",
+        "error_code": None,
+        "error_message": None,
+        "error_source": None,
+        "archived_ms": None,
+        "activity_ms": now_ms,
+        "updated_ms": now_ms,
+        "last_turn_id": request.turn_id,
+    }
+    if request.rebind_workspace is not None:
+        changes["workspace"] = request.rebind_workspace
+    if request.rebind_project_id is not None:
+        changes["project_id"] = request.rebind_project_id
+    session_rows.update_session(request.session_id, **changes)
+    return Accepted(receipt=receipt, lease_token=token, is_takeover=lock is not None)

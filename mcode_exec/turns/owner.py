@@ -1,0 +1,122 @@
+"""Who we are, and whether somebody else still lives.
+
+Each process holds `run/<owner token>.lock` with flock for as long as it lives:
+the kernel lets go of it however the process ends, so a free lock is a dead
+owner, across pid reuse, reboots and containers in which everyone is pid 1.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+
+from mcode_exec.errors import StoreFailedError
+from mcode_exec.ids import new_owner_token
+
+_SWEEP = 32  # files of dead owners looked at per start
+
+
+class Owner:
+    """This process, holding its liveness lock.  Make it with `Owner.hold`."""
+
+    def __init__(self, run_dir: str, token: str, descriptor: int) -> None:
+        self.token = token
+        self.pid = os.getpid()
+        self.host = os.uname().nodename
+        self.boot_id = read_boot_id()
+        self._run_dir = run_dir
+        self._descriptor = descriptor
+
+    @classmethod
+    def hold(cls, run_dir: str) -> Owner:
+        """Take a new token and hold its lock; clears away locks of the dead."""
+        token = new_owner_token()
+        path = _lock_path(run_dir, token)
+        try:
+            descriptor = _hold(path)
+        except OSError as error:
+            raise StoreFailedError(f"{path} cannot be made: {error.strerror}") from error
+        owner = cls(run_dir, token, descriptor)
+        owner._sweep()
+        return owner
+
+    def release(self) -> None:
+        """Give the lock up; the file goes first, so that nobody finds a free lock of a live name."""
+        if self._descriptor >= 0:
+            _unlink(_lock_path(self._run_dir, self.token))
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def is_alive(self, token: str) -> bool:
+        """Whether the owner that `token` names still lives."""
+        if token == self.token:
+            return True
+        try:
+            descriptor = os.open(_lock_path(self._run_dir, token), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError:
+            return True  # cannot tell: believing it alive costs time, the other error costs data
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _sweep(self) -> None:
+        try:
+            names = os.listdir(self._run_dir)
+        except OSError:
+            return
+        for name in names[:_SWEEP]:
+            token = name.removesuffix(".lock")
+            if name.endswith(".lock") and token != self.token:
+                _remove_if_free(os.path.join(self._run_dir, name))
+
+
+def _lock_path(run_dir: str, token: str) -> str:
+    return os.path.join(run_dir, token + ".lock")
+
+
+def _hold(path: str) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchmod(descriptor, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # A sweeper may have removed the file between open and flock: then this lock names nothing.
+        if os.fstat(descriptor).st_nlink:
+            return descriptor
+        os.close(descriptor)
+
+
+def _remove_if_free(path: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _unlink(path)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def read_boot_id() -> str:
+    """The kernel's id of this boot; empty where there is none."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
