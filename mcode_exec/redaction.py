@@ -22,35 +22,22 @@ MASK = "***"
 MIN_SECRET_CHARS = 8
 
 #: values that are set where a secret is expected but mask half of every text
-_COMMON_WORDS = frozenset(
-    [
-        "password",
-        "passwords",
-        "passphrase",
-        "changeme",
-        "disabled",
-        "undefined",
-        "localhost",
-        "development",
-        "production",
-        "username",
-        "required",
-        "optional",
-        "anonymous",
-        "administrator",
-        "placeholder",
-        "notasecret",
-        "not-needed",
-        "not-required",
-        "no-key-required",
-        "anthropic",
-        "openrouter",
-        "deepseek",
-    ]
-)
+# fmt: off
+_COMMON_WORDS = frozenset((
+    "password", "passwords", "passphrase", "changeme", "disabled", "undefined", "localhost",
+    "development", "production", "username", "required", "optional", "anonymous", "administrator",
+    "placeholder", "notasecret", "not-needed", "not-required", "no-key-required", "anthropic",
+    "openrouter", "deepseek",
+))
+# fmt: on
 
 #: how much of an unfinished shape is held back at most: more than the largest private key
 _MAX_HELD_CHARS = 16 * 1024
+
+
+def is_maskable(value: str) -> bool:
+    """Whether `value` is long and uncommon enough to be told from ordinary text."""
+    return len(value) >= MIN_SECRET_CHARS and len(set(value)) >= 4 and value.lower() not in _COMMON_WORDS
 
 
 class Redactor:
@@ -67,7 +54,7 @@ class Redactor:
     def add(self, value: str) -> None:
         """Mask `value` from now on, unless it is too short or too common to be told from text."""
         value = value.strip()
-        if len(value) < MIN_SECRET_CHARS or value.lower() in _COMMON_WORDS or len(set(value)) < 4:
+        if not is_maskable(value):
             return
         for form in _forms(value):
             if form not in self._forms:
@@ -95,16 +82,16 @@ class Redactor:
             return [self.json(inner) for inner in value]
         return value
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where secrets stand: ascending, disjoint."""
+    def spans(self, text: str, begin: int = 0) -> list[tuple[int, int]]:
+        """Where secrets stand from `begin` on: ascending, disjoint."""
         found: list[tuple[int, int]] = []
         for form in self._forms:
-            at = text.find(form)
+            at = text.find(form, begin)
             while at >= 0:
                 found.append((at, at + len(form)))
                 at = text.find(form, at + 1)
         if _has_marker(text):
-            found.extend(_shape_spans(text))
+            found.extend(_shape_spans(text, begin))
         return _merged(found) if found else found
 
     def held_from(self, text: str) -> int:
@@ -137,9 +124,10 @@ class StreamRedactor:
         text = self._held + piece
         cut = self._redactor.held_from(text)
         if _may_be_open(text):
-            start = _open_from(self._before + text) - len(self._before)
+            shift = len(self._before)
+            start = _open_from(self._before + text, shift) - shift
             if len(text) - start <= _MAX_HELD_CHARS:
-                cut = min(cut, max(start, 0))
+                cut = min(cut, start)
         return self._release(text, cut)
 
     def flush(self) -> str:
@@ -148,12 +136,11 @@ class StreamRedactor:
 
     def _release(self, text: str, cut: int) -> str:
         shift = len(self._before)
-        spans = [(start - shift, end - shift) for start, end in self._redactor.spans(self._before + text)]
-        spans = [(max(start, 0), end) for start, end in spans if end > 0]
+        spans = self._redactor.spans(self._before + text, shift)
         out: list[str] = []
         at = self._masked  # up to here the mask was returned already
         masked_to = self._masked
-        for start, end in spans:
+        for start, end in ((start - shift, end - shift) for start, end in spans):
             if start >= cut:
                 break
             if start >= masked_to:
@@ -285,11 +272,11 @@ def _may_be_open(text: str) -> bool:
     return _partial_from(text) < len(text) or _has_marker(text)
 
 
-def _shape_spans(text: str) -> Iterable[tuple[int, int]]:
+def _shape_spans(text: str, begin: int) -> Iterable[tuple[int, int]]:
     import re
 
     for marker, (whole, _) in _SHAPES.items():
-        at = text.find(marker)
+        at = text.find(marker, begin)
         if at < 0:
             continue
         pattern = re.compile(whole)
@@ -300,13 +287,13 @@ def _shape_spans(text: str) -> Iterable[tuple[int, int]]:
             at = text.find(marker, at + 1)
 
 
-def _open_from(text: str) -> int:
-    """Where the first shape begins that the end of `text` has not finished; the text's length if there is none."""
+def _open_from(text: str, begin: int) -> int:
+    """Where, from `begin` on, the first shape starts that `text` does not finish; its length if there is none."""
     import re
 
-    start = _partial_from(text)
+    start = _partial_from(text, begin)
     for marker, (_, unfinished) in _SHAPES.items():
-        at = text.find(marker)
+        at = text.find(marker, begin)
         pattern = re.compile(unfinished) if at >= 0 else None
         while 0 <= at < start:
             if pattern is not None and pattern.match(text, at):
@@ -315,8 +302,8 @@ def _open_from(text: str) -> int:
     return start
 
 
-def _partial_from(text: str) -> int:
-    for length in range(min(_LONGEST_PARTIAL, len(text)), 0, -1):
+def _partial_from(text: str, begin: int = 0) -> int:
+    for length in range(min(_LONGEST_PARTIAL, len(text) - begin), 0, -1):
         at = len(text) - length
         if text[at:] in _PARTIAL_MARKERS and (text[at] in ":-" or not _is_word_char(text[at - 1 : at])):
             return at
