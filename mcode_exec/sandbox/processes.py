@@ -25,7 +25,13 @@ from mcode_exec.sandbox.launch import MAX_ARGUMENT_BYTES, Launcher, launch_plain
 from mcode_exec.sandbox.procfs import ProcessRef, ProcessStat
 from mcode_exec.sandbox.trees import end_strays
 
-__all__ = ["CommandResult", "CommandRunner", "become_subreaper_and_undumpable", "end_strays"]
+__all__ = [
+    "CommandResult",
+    "CommandRunner",
+    "become_subreaper",
+    "become_subreaper_and_undumpable",
+    "end_strays",
+]
 
 _READ_BYTES = 64 * 1024
 #: after the shell's end: read on until the pipe has been silent this long, at most DRAIN_S
@@ -39,17 +45,22 @@ _PR_SET_CHILD_SUBREAPER = 36
 _active: set[CommandRunner] = set()
 
 
-def become_subreaper_and_undumpable() -> None:
-    """Adopt orphans of our commands, and keep other processes of this user out of our memory and environment.
-
-    Call once, before the first command.  For a user other than root
-    /proc/self/fd is unreadable from then on.
-    """
+def become_subreaper() -> None:
+    """Adopt the orphans of our commands, so that none can leave our sight."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    _prctl(_PR_SET_DUMPABLE, 0)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         # inherited from a caller that ignores it, the kernel would throw exit states away
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def become_subreaper_and_undumpable() -> None:
+    """Adopt orphans, and keep other processes of this user out of our memory and environment.
+
+    Call once, on the main thread, before the first command.  For a user other
+    than root /proc/self/fd is unreadable from then on.
+    """
+    become_subreaper()
+    _prctl(_PR_SET_DUMPABLE, 0)
 
 
 def _prctl(option: int, value: int) -> None:

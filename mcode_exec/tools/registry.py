@@ -61,7 +61,7 @@ def needs(name: str, arguments: Mapping[str, Any], workspace: str) -> tuple[Need
     if name == "glob":
         from mcode_exec.tools.glob import split_pattern
 
-        subject, _ = split_pattern(arguments["pattern"], subject, workspace)
+        subject, _ = split_pattern(arguments["pattern"], subject)
     if name == "grep":
         import os
 

@@ -1,0 +1,75 @@
+"""Running a helper program (git, rg) so that it can be abandoned: bounded, no stdin, its tree small and known.
+
+Blocking: callers on the loop go through a thread and set `stop` to give up.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+
+from msgspec import Struct
+
+_POLL_S = 0.05
+
+
+class Stop:
+    """Set from another thread to give up a blocking piece of work."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        self.is_set = True
+
+
+class ProgramResult(Struct, frozen=True, kw_only=True):
+    #: None when it was stopped or ran out of time
+    exit_code: int | None
+    stdout: bytes
+    stderr: bytes
+
+
+@cache
+def find_program(name: str) -> str | None:
+    """Absolute path of an executable; relative entries of PATH, which may lie in the workspace, do not count."""
+    for directory in os.get_exec_path():
+        path = os.path.join(directory, name)
+        if os.path.isabs(path) and os.access(path, os.X_OK) and os.path.isfile(path):
+            return path
+    return None
+
+
+def run_program(
+    arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], limit_s: float, stop: Stop | None = None
+) -> ProgramResult:
+    """Run to the end, or kill it after `limit_s` seconds or when `stop` is set.
+
+    Raises: OSError when it cannot be started.
+    """
+    deadline_s = time.monotonic() + limit_s
+    with subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=cwd,
+        env=env,
+        # not start_new_session: a child in our own session is never taken for a stray of a command
+        process_group=0,
+    ) as process:
+        while True:
+            # without anyone to stop it there is nothing to look up for
+            slice_s = limit_s if stop is None else _POLL_S
+            try:
+                stdout, stderr = process.communicate(timeout=slice_s)
+            except subprocess.TimeoutExpired:
+                if time.monotonic() < deadline_s and not (stop is not None and stop.is_set):
+                    continue
+                process.kill()
+                stdout, stderr = process.communicate()
+                return ProgramResult(exit_code=None, stdout=stdout, stderr=stderr)
+            return ProgramResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
