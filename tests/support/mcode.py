@@ -252,6 +252,9 @@ class Mcode:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
+        deadline = time.monotonic() + 2.0
+        while left and self.survivors() and time.monotonic() < deadline:
+            time.sleep(0.01)
         assert not left or self.may_leave_processes, f"processes survived their mcode: {left}"
 
 
