@@ -117,6 +117,8 @@ class PermissionDenied(Event, frozen=True, kw_only=True, tag="permission.denied"
     """A tool call was not run."""
 
     tool: str
+    #: what the rule that lets it through must name; not always the tool's own name
+    permission: str
     pattern: str
     rule: str | None
     verdict: Literal["ask", "deny"]

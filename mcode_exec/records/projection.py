@@ -180,7 +180,11 @@ class EventProjector:
         elif isinstance(fact, Denied):
             denial = fact.denial
             yield PermissionDenied(
-                tool=denial.tool, pattern=denial.pattern, rule=denial.rule, verdict=denial.verdict
+                tool=denial.tool,
+                permission=denial.permission,
+                pattern=denial.pattern,
+                rule=denial.rule,
+                verdict=denial.verdict,
             )
         elif isinstance(fact, Said):
             yield Notice(code=fact.code, message=fact.message)
@@ -189,6 +193,8 @@ class EventProjector:
         if not self._with_deltas or fact.kind == "tool_call":
             return
         key = item_id(fact.message_id, fact.index)
+        if key in self._done:
+            return
         if key not in self._open:
             self._open[key] = fact.kind
             yield ItemStarted(item=Item(id=key, type=fact.kind, content=""))

@@ -1,0 +1,74 @@
+"""The three standard descriptors, made safe before anything else is opened.
+
+Invariant after `ensure_open`: 0, 1 and 2 are open, so no database can become
+"stdout".  After `take_stdout`, only the writer's private descriptor reaches the
+caller's stdout: whatever a library prints lands on stderr, behind the prefix
+where Python printed it.  Who writes what is `output/`'s business.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+
+#: private descriptors are numbered from here, so that a script's own 3 to 9 stay what they are
+_PRIVATE_FROM = 10
+
+
+def ensure_open() -> frozenset[int]:
+    """Open `/dev/null` in place of closed standard descriptors; returns those that were closed."""
+    closed = set()
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            closed.add(fd)
+            # the lowest free number is the closed one
+            os.open(os.devnull, os.O_RDONLY if fd == 0 else os.O_WRONLY)
+    return frozenset(closed)
+
+
+def take_stdout() -> int:
+    """A private copy of stdout; descriptor 1 is stderr from here on."""
+    import fcntl
+
+    private = fcntl.fcntl(1, fcntl.F_DUPFD_CLOEXEC, _PRIVATE_FROM)
+    os.dup2(2, 1)
+    return private
+
+
+class PrefixedStream(io.TextIOBase):
+    """Stands in for `sys.stdout` and `sys.stderr`: whole lines go to `say`, whoever printed them."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._partial = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        *lines, self._partial = (self._partial + text).split("\n")
+        for line in lines:
+            self._say(line)
+        return len(text)
+
+
+def redirect_prints(say: Callable[[str], None]) -> None:
+    """Let `say` have everything that Python code prints."""
+    sys.stdout = PrefixedStream(say)
+    sys.stderr = PrefixedStream(say)
+
+
+def flush_standard() -> OSError | None:
+    """Flush what click printed; returns what went wrong."""
+    failed = None
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError as error:
+            failed = failed or error
+    return failed

@@ -1,0 +1,193 @@
+"""The one place where exceptions become a sentence, an exit code and, for programs, a result.
+
+Invariant: no traceback reaches the user; with `json` and `stream-json` stdout
+ends with exactly one result object, whatever went wrong; exit code 1 is never
+used.  The executor answers for a run that has begun; this door answers for
+everything before, around and after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from mcode_exec.cli.signals import die_by
+from mcode_exec.errors import InternalError, InvocationError, McodeError, OutputWriteFailedError
+
+if TYPE_CHECKING:
+    from mcode_exec.abort import AbortScope
+    from mcode_exec.cli.argv_scan import Wanted
+    from mcode_exec.records.result import Result
+
+#: what is told of an unexpected error without -v
+_BUG_CHARS = 300
+
+
+def as_mcode_error(error: BaseException) -> McodeError:
+    """`error` as one of the tree's classes; what is not foreseen is a bug."""
+    import click
+
+    if isinstance(error, McodeError):
+        return error
+    if isinstance(error, click.UsageError):
+        return _of_usage(error)
+    if isinstance(error, click.ClickException):
+        return InvocationError(error.format_message())
+    if isinstance(error, OSError) and error.filename is None and _is_disk(error):
+        return OutputWriteFailedError(f"stdout cannot be written: {error.strerror}.")
+    told = f"{type(error).__name__}: {error}".strip().rstrip(":")[:_BUG_CHARS]
+    return InternalError(f"unexpected {told}; this is a bug in mcode (-v shows where)")
+
+
+def _is_disk(error: OSError) -> bool:
+    import errno
+
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+def _of_usage(error: object) -> InvocationError:
+    import click
+
+    assert isinstance(error, click.UsageError)
+    message = error.format_message().strip().rstrip(".")
+    if "unexpected extra argument" in message:
+        message += ". A prompt of several words is quoted"
+    command = error.ctx.command_path if error.ctx is not None else "mcode"
+    return InvocationError(f"{message}. See: {command} --help")
+
+
+def result_of_error(error: McodeError, *, run_id: str, duration_ms: int = 0) -> Result:
+    """The result of a run that `error` ended before it had one of its own."""
+    from mcode_exec.output.sinks import error_info
+    from mcode_exec.records.result import Result
+
+    return Result(
+        run_id=run_id,
+        status="interaction_required" if error.exit_code == 5 else "failed",
+        exit_code=error.exit_code,
+        error=error_info(error),
+        retryable=error.retryable,
+        duration_ms=duration_ms,
+    )
+
+
+def result_of_abort(scope: AbortScope, *, run_id: str, duration_ms: int = 0) -> Result:
+    """The result of a run that was aborted before a turn could be settled."""
+    from mcode_exec.records.result import ErrorInfo, Result, Status
+
+    signum = scope.signum or 0
+    endings: dict[str, tuple[Status, int, str, str]] = {
+        "signal": ("cancelled", 128 + signum, "TURN_ABORTED", f"ended by signal {signum}"),
+        "deadline": ("timeout", 6, "TIMEOUT", "the time limit was reached before the turn could start"),
+        "stdout-closed": ("cancelled", 141, "TURN_ABORTED", "stdout was closed by its reader"),
+        "limit": ("limit_exceeded", 7, "LIMIT_STEPS", "a limit was reached"),
+        "lease-lost": ("failed", 75, "LEASE_LOST", "the session's lease was lost"),
+        "lease-renewal-failed": ("failed", 75, "LEASE_LOST", "the session's lease could not be renewed"),
+    }
+    status, exit_code, code, message = endings.get(
+        scope.reason or "", ("cancelled", 4, "TURN_ABORTED", f"aborted: {scope.reason}")
+    )
+    error = ErrorInfo(category="runtime", code=code, message=message, retryable=exit_code == 75)
+    return Result(
+        run_id=run_id,
+        status=status,
+        exit_code=exit_code,
+        error=error,
+        retryable=exit_code == 75,
+        duration_ms=duration_ms,
+    )
+
+
+def answer(error: BaseException, wanted: Wanted) -> int:
+    """Say `error` where the command line asked for it; returns the exit code."""
+    import click
+
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, BrokenPipeError):
+        return 141
+    if isinstance(error, KeyboardInterrupt):
+        die_by(signal.SIGINT)
+    known = as_mcode_error(error)
+    is_said = False
+    try:
+        if wanted.output_format != "text" or wanted.result_file is not None:
+            _emit_result(known, wanted)
+            is_said = True
+    except BrokenPipeError:
+        return 141
+    except (OSError, McodeError):
+        pass  # the sentence below and the exit code still tell
+    if not is_said:
+        say_stderr(f"error: {known.message} ({known.code})")
+    if isinstance(known, InternalError) and wanted.verbose:
+        say_stderr(traceback_of(error))
+    if isinstance(known, InternalError) and wanted.diagnostics_dir:
+        write_diagnostics(error, wanted.diagnostics_dir)
+    return known.exit_code
+
+
+def _emit_result(error: McodeError, wanted: Wanted) -> None:
+    """The result object on stdout in the wanted form, and in `--result`, without an event loop's help."""
+    import asyncio
+
+    from mcode_exec.ids import new_run_id
+    from mcode_exec.output.sinks import SinkOptions, open_sink
+    from mcode_exec.output.writer import Writer
+
+    run_id = new_run_id()
+    output_format = wanted.output_format
+    options = SinkOptions(
+        run_id=run_id,
+        output_format=output_format,  # type: ignore[arg-type]  # argv_scan gives only these
+        result_file=wanted.result_file,
+    )
+
+    async def emit() -> None:
+        writer = Writer(stdout_fd=1, stderr_fd=2)
+        sink = open_sink(options, writer, os.environ)
+        await sink.result(result_of_error(error, run_id=run_id))
+        await sink.close()
+        writer.stop()
+
+    asyncio.run(emit())
+
+
+def say_stderr(text: str) -> None:
+    """`mcode: …` lines, written at once."""
+    from mcode_exec.output.escape import prefixed
+    from mcode_exec.output.writer import write_fully
+
+    try:
+        write_fully(2, prefixed(text).encode("utf-8", "replace"))
+    except OSError:
+        pass  # nobody reads stderr; the exit code still tells
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an unexpected error came from, masked, for -v and diagnostics."""
+    import traceback
+
+    from mcode_exec.redaction import Redactor
+
+    return Redactor().text("".join(traceback.format_exception(error)))
+
+
+def write_diagnostics(error: BaseException, directory: str) -> None:
+    """Leave the traceback in `directory`; what goes wrong here is only said."""
+    import time
+
+    from mcode_exec.version import VERSION
+
+    name = f"mcode-internal-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
+    path = os.path.join(directory, name)
+    text = f"mcode {VERSION}, Python {sys.version.split()[0]}\n{traceback_of(error)}"
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(fd, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError as failed:
+        say_stderr(f"--diagnostics-dir: cannot write {path!r}: {failed.strerror}")

@@ -1,0 +1,145 @@
+"""`mcode exec`: its flags, what cannot be combined, and the Invocation they become.
+
+Owns the command line of a run and nothing that happens after it.  What can be
+told wrong from the arguments alone is refused here (exit 2); what needs the
+store, the configuration or a file is the executor's.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcode_exec.cli.exec_flags import FORMATS, OPTIONS
+from mcode_exec.cli.grouped_command import GroupedCommand, in_order
+from mcode_exec.errors import InvocationError
+
+if TYPE_CHECKING:
+    from mcode_exec.records.invocation import Invocation
+
+_EPILOG = """\b
+Examples:
+  mcode exec "fix the failing test"
+  git diff | mcode exec "review this" --input -
+  mcode exec --session-key nightly --input prompts/nightly.md --timeout 30m
+  mcode exec --output-format json "list the TODOs" | jq -r .output
+  mcode exec --allow 'bash:make *' --deny 'edit:*.lock' "make the build pass"
+
+\b
+A prompt longer than about 100 KiB does not fit on a command line: use --input.
+Stdin is read only with --input -.
+
+\b
+Exit codes: 0 done, 2 bad invocation, 3 configuration, 4 failed, 5 a decision was asked for,
+6 timeout, 7 limit, 69 provider unavailable, 70 bug, 74 storage or output, 75 busy,
+77 authentication or credit, 128+n ended by signal n, 141 stdout closed."""
+
+
+@click.command(
+    "exec",
+    cls=GroupedCommand,
+    params=list(OPTIONS),
+    epilog=_EPILOG,
+    short_help="Run one turn of the agent and print the answer.",
+)
+@click.argument("prompt", required=False)
+@click.pass_context
+def command(ctx: click.Context, /, **flags: Any) -> int:
+    """Run one turn of the agent on PROMPT in the current directory, and print its answer.
+
+    PROMPT - is the same as --input -. The answer goes to stdout and nothing else does.
+    """
+    started_s, closed, signals = ctx.obj
+    invocation = to_invocation(ctx, flags, started_s)
+    if invocation.dry_run:
+        from mcode_exec.cli.dry_run import show
+
+        return show(invocation)
+    from mcode_exec.cli.exec_run import run
+
+    return run(invocation, signals=signals, is_stdout_closed=1 in closed)
+
+
+def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float) -> Invocation:
+    """The flags as a record.  Raises: InvocationError for what cannot be meant."""
+    from mcode_exec.ids import new_run_id
+    from mcode_exec.records.invocation import FlagRule, Invocation
+
+    prompt, input_source = _prompt_sources(flags)
+    _check_combinations(flags, has_input=input_source is not None)
+    rules = in_order(ctx, allow=flags.pop("allow"), deny=flags.pop("deny"))
+    max_cost: Decimal | None = flags.pop("max_cost")
+    flags["session"] = flags["session"] or flags.pop("resume")
+    flags.pop("resume", None)
+    flags["input_format"] = flags["input_format"] or "text"
+    flags["output_format"] = FORMATS[flags["output_format"]]
+    return Invocation(
+        run_id=new_run_id(),
+        prompt=prompt,
+        input_source=input_source,
+        rules=tuple(
+            FlagRule(verdict="allow" if name == "allow" else "deny", text=text) for name, text in rules
+        ),
+        timeout_s=flags.pop("timeout"),
+        max_cost_usd=max_cost,
+        started_monotonic_s=started_s,
+        **flags,
+    )
+
+
+def _prompt_sources(flags: dict[str, Any]) -> tuple[str | None, str | None]:
+    """PROMPT and --input, with `-` where it belongs."""
+    prompt: str | None = flags.pop("prompt")
+    input_source: str | None = flags.pop("input_source")
+    if prompt == "-":
+        if input_source not in (None, "-"):
+            raise InvocationError("PROMPT - and --input FILE cannot be combined.")
+        return None, "-"
+    if prompt is not None:
+        from mcode_exec.cli.flag_types import text_of_argument
+
+        prompt = text_of_argument(prompt, "PROMPT")
+    if input_source is None and not (prompt or "").strip() and not flags["files"]:
+        raise InvocationError(
+            "nothing to run: give a PROMPT, --input FILE, or --input - to read it from stdin."
+        )
+    return prompt, input_source
+
+
+#: each picks a session; any two of them contradict each other
+_SELECTORS = {
+    "session": "--session",
+    "continue_latest": "--continue",
+    "resume": "--resume",
+    "session_key": "--session-key",
+}
+_FILES = {
+    "events_file": "--events",
+    "result_file": "--result",
+    "output_file": "-o",
+    "session_id_file": "--session-id-file",
+}
+
+
+def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
+    given = [flag for name, flag in _SELECTORS.items() if flags[name]]
+    if flags["ephemeral"]:
+        given.append("--ephemeral")
+        if flags["request_id"]:
+            given.append("--request-id")
+    if len(given) > 1:
+        raise InvocationError(f"{' and '.join(given)} cannot be combined.")
+    if flags["quiet"] and flags["verbose"]:
+        raise InvocationError("-q and -v cannot be combined.")
+    if flags["input_format"] is not None and not has_input:
+        raise InvocationError("--input-format needs --input.")
+    for name, flag in {**_SELECTORS, **_FILES, "request_id": "--request-id", "cwd": "--cwd"}.items():
+        if flags[name] == "":
+            raise InvocationError(f"{flag} is empty.")
+    seen: dict[str, str] = {}
+    for name, flag in _FILES.items():
+        path = flags[name]
+        if path is not None and seen.setdefault(path, flag) != flag:
+            raise InvocationError(f"{seen[path]} and {flag} cannot be combined on the same file {path!r}.")

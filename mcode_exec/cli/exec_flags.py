@@ -1,0 +1,120 @@
+"""The flags of `mcode exec`, in the groups and the order in which help shows them.
+
+Only what a flag is called, what values it takes and what help says; what the
+values mean together is exec_command's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mcode_exec.cli.flag_types import (
+    DURATION,
+    LABEL,
+    MONEY,
+    SESSION_ID,
+    TEXT,
+    TOOL_NAMES,
+    VARIABLE_NAME,
+)
+from mcode_exec.cli.grouped_command import GroupedOption
+
+FORMATS = {"text": "text", "json": "json", "stream-json": "stream-json", "jsonl": "stream-json"}
+
+_PROMPT, _SESSION, _AGENT = "Prompt", "Session", "Model and agent"
+_RIGHTS, _LIMITS, _OUTPUT, _SETUP = "Permissions", "Limits", "Output", "Setup"
+
+
+def _flag(group: str, *names: str, **settings: Any) -> click.Option:
+    return GroupedOption(names, group=group, **settings)
+
+
+# fmt: off
+OPTIONS: tuple[click.Option, ...] = (
+    _flag(_PROMPT, "--input", "input_source", metavar="FILE|-",
+          help="Read the prompt from FILE, or from stdin to its end; with PROMPT it is appended as a "
+               "block."),
+    _flag(_PROMPT, "--input-format", type=click.Choice(["text", "json"]),
+          help="json: a string, or an object with 'prompt'."),
+    _flag(_PROMPT, "--file", "files", multiple=True, metavar="PATH",
+          help="Attach a file (repeatable, 10 files, 100 MiB)."),
+    _flag(_SESSION, "--session", type=SESSION_ID,
+          help="Continue this session; a unique prefix is enough."),
+    _flag(_SESSION, "-c", "--continue", "continue_latest", is_flag=True,
+          help="Continue the newest session of this workspace."),
+    _flag(_SESSION, "--resume", type=SESSION_ID, hidden=True),
+    _flag(_SESSION, "--session-key", type=TEXT, metavar="KEY",
+          help="Get or create the session bound to KEY in this project."),
+    _flag(_SESSION, "--ephemeral", is_flag=True,
+          help="Keep nothing: a private store that goes with the run."),
+    _flag(_SESSION, "--title", type=TEXT,
+          help="Title of a new session."),
+    _flag(_SESSION, "--label", "labels", type=LABEL, multiple=True,
+          help="Label of the session (repeatable)."),
+    _flag(_SESSION, "--request-id", type=TEXT, metavar="ID",
+          help="Run once: the same ID again gives the stored result."),
+    _flag(_SESSION, "--cwd", metavar="DIR",
+          help="Workspace [default: the current directory]; @recorded: the session's."),
+    _flag(_AGENT, "-m", "--model", type=TEXT, metavar="P/M[#V]",
+          help="Provider, model and variant."),
+    _flag(_AGENT, "--effort", type=TEXT, metavar="LEVEL",
+          help="Reasoning effort."),
+    _flag(_AGENT, "--agent", type=TEXT, metavar="NAME",
+          help="An agent of the configuration."),
+    _flag(_AGENT, "--tools", type=TOOL_NAMES,
+          help="Offer only these tools to the model."),
+    _flag(_AGENT, "--system-prompt-file", metavar="FILE",
+          help="Replace the system prompt."),
+    _flag(_AGENT, "--append-system-prompt", type=TEXT, metavar="TEXT",
+          help="Add to the system prompt."),
+    _flag(_AGENT, "--no-project-instructions", is_flag=True,
+          help="Do not read AGENTS.md and CLAUDE.md."),
+    _flag(_RIGHTS, "--permission", type=click.Choice(["smart", "full", "off", "read-only"]),
+          help="Preset of rules [default: smart]."),
+    _flag(_RIGHTS, "--allow", multiple=True, type=TEXT, metavar="RULE",
+          help="Allow, as PERMISSION:PATTERN (repeatable; the last match of --allow and --deny wins)."),
+    _flag(_RIGHTS, "--deny", multiple=True, type=TEXT, metavar="RULE",
+          help="Deny, likewise."),
+    _flag(_RIGHTS, "--on-ask", type=click.Choice(["fail", "deny"]), default="fail",
+          help="What a call that needs a decision does: it is denied, and the run ends with 5 (fail, the"
+               " default) or as it would (deny)."),
+    _flag(_RIGHTS, "--env", multiple=True, type=VARIABLE_NAME,
+          help="Pass this variable to commands (repeatable)."),
+    _flag(_LIMITS, "--timeout", type=DURATION,
+          help="Wall clock of the whole run, such as 90s or 30m."),
+    _flag(_LIMITS, "--max-steps", type=click.IntRange(min=1), metavar="N",
+          help="Model calls."),
+    _flag(_LIMITS, "--max-cost", type=MONEY,
+          help="Cost of the run."),
+    _flag(_LIMITS, "--max-tokens", type=click.IntRange(min=1), metavar="N",
+          help="Tokens of the run."),
+    _flag(_OUTPUT, "--output-format", type=click.Choice(list(FORMATS)), default="text",
+          help="What stdout gets: the answer, one result object, or one event a line [default: text]."),
+    _flag(_OUTPUT, "--deltas/--no-deltas", default=True,
+          help="Partial text in stream-json [default: on]."),
+    _flag(_OUTPUT, "--events", "events_file", metavar="FILE",
+          help="Also write the event lines here."),
+    _flag(_OUTPUT, "--result", "result_file", metavar="FILE",
+          help="Write the result object here, for every outcome."),
+    _flag(_OUTPUT, "-o", "--output-last-message", "output_file", metavar="FILE",
+          help="Write the answer here."),
+    _flag(_OUTPUT, "--session-id-file", metavar="FILE",
+          help="Write the session's id here as soon as it is known."),
+    _flag(_OUTPUT, "-q", "--quiet", is_flag=True,
+          help="On stderr only errors."),
+    _flag(_OUTPUT, "-v", "--verbose", is_flag=True,
+          help="On stderr also progress."),
+    _flag(_SETUP, "--config", "config_file", metavar="FILE",
+          help="Configuration instead of the user's."),
+    _flag(_SETUP, "--data-dir", metavar="DIR",
+          help="Where sessions are kept."),
+    _flag(_SETUP, "--trust-workspace", is_flag=True,
+          help="Read all of the workspace's own configuration."),
+    _flag(_SETUP, "--diagnostics-dir", metavar="DIR",
+          help="Leave a masked report of a run that did not succeed."),
+    _flag(_SETUP, "--dry-run", is_flag=True,
+          help="Show what would run: flags, configuration, tools, permissions; no model call."),
+)
+# fmt: on

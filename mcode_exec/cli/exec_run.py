@@ -1,0 +1,197 @@
+"""One `mcode exec` from parsed flags to the end of the process.
+
+Puts together scope, signals, writer and sink, lets the executor run, and turns
+the one result into the way the process ends.  Invariant: exactly one result is
+handed to the sink; what comes after it (a late signal, a closed pipe, trouble
+while closing) changes nothing that was said.  What a run does is the executor's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from mcode_exec.abort import Aborted, AbortScope
+from mcode_exec.cli import descriptors, errors_door, stdin_notice
+from mcode_exec.cli.signals import die_by
+from mcode_exec.errors import InternalError, McodeError
+from mcode_exec.output.files import descriptor_of
+from mcode_exec.output.sinks import BaseSink, SinkOptions, open_sink
+from mcode_exec.output.writer import Writer
+from mcode_exec.records.event import ExecStarted
+from mcode_exec.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mcode_exec.cli.signals import SignalDoor
+    from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.records.invocation import Invocation
+    from mcode_exec.records.result import Result
+
+#: after the deadline: for settlement and a reader that still reads; then the process goes, come what may
+_READER_GRACE_S = 4.0
+_LAST_GRACE_S = 4.8
+#: how long closing store and connections may take once the result is out
+_CLOSE_S = 2.0
+
+
+def run(invocation: Invocation, *, signals: SignalDoor, is_stdout_closed: bool) -> int:
+    """Run `invocation` and return its exit code; a run that a signal ended dies by it."""
+    execution = Execution(invocation, signals)
+    loop = asyncio.new_event_loop()
+    final = loop.run_until_complete(execution.run(loop, is_stdout_closed=is_stdout_closed))
+    # the loop is left as it is: closing it would wait for threads that hang in a read
+    signum = signals.signum
+    if signum is not None and (final.exit_code == 128 + signum or not execution.is_delivered):
+        die_by(signum)
+    return final.exit_code
+
+
+class Execution:
+    """The parts of one run that must know each other: scope, sink, signals."""
+
+    def __init__(self, invocation: Invocation, signals: SignalDoor) -> None:
+        self._invocation = invocation
+        self._signals = signals
+        self._scope = AbortScope()
+        self._sink: BaseSink
+        self._runtime: Runtime | None = None
+
+    @property
+    def is_delivered(self) -> bool:
+        """Whether stdout got all of the result, or has no reader to get it."""
+        return self._sink.is_delivered
+
+    async def run(self, loop: asyncio.AbstractEventLoop, *, is_stdout_closed: bool) -> Result:
+        writer = Writer(
+            stdout_fd=descriptors.take_stdout(),
+            stderr_fd=2,
+            on_stdout_gone=lambda: _post(loop, self._stdout_gone),
+        )
+        sink = self._sink = open_sink(_sink_options(self._invocation), writer)
+        descriptors.redirect_prints(sink.say)
+        self._watch_deadline(loop)
+        self._signals.attach(loop, self._signalled)
+        if is_stdout_closed:
+            writer.stdout.fail(OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
+            self._stdout_gone()
+        result = await self._result()
+        final = await sink.result(result)
+        await self._close(sink)
+        return final
+
+    async def _result(self) -> Result:
+        """The run's one result, however it ends."""
+        invocation, scope = self._invocation, self._scope
+        try:
+            await self._abortable(self._open())
+            assert self._runtime is not None
+            return await self._runtime.run(invocation, self._sink, scope)
+        except McodeError as error:
+            return self._failed(error)
+        except (asyncio.CancelledError, Aborted):
+            if not scope.is_tripped:
+                return self._failed(
+                    InternalError("the run was cancelled without a reason; this is a bug in mcode")
+                )
+            return errors_door.result_of_abort(
+                scope, run_id=invocation.run_id, duration_ms=self._duration_ms()
+            )
+        except (
+            Exception
+        ) as error:  # a bug, or memory ran out: the user gets a sentence, the diagnostics the rest
+            return self._unexpected(error)
+
+    async def _open(self) -> None:
+        """All that comes before the runtime takes over."""
+        await self._sink.event(ExecStarted(mcode_version=VERSION))
+        if self._invocation.input_source != "-" and stdin_notice.has_waiting_bytes():
+            self._sink.say(stdin_notice.NOTICE)
+        await self._sink.preflight()
+        from mcode_exec.executor.runtime import Runtime
+
+        self._runtime = await Runtime.open(self._invocation)
+
+    async def _abortable(self, work: object) -> None:
+        assert asyncio.iscoroutine(work)
+        task = asyncio.get_running_loop().create_task(work)
+        self._scope.bind(task)
+        try:
+            await task
+        finally:
+            self._scope.release()
+
+    def _failed(self, error: McodeError) -> Result:
+        return errors_door.result_of_error(
+            error, run_id=self._invocation.run_id, duration_ms=self._duration_ms()
+        )
+
+    def _unexpected(self, error: Exception) -> Result:
+        known = errors_door.as_mcode_error(error)
+        if self._invocation.verbose:
+            self._sink.say(errors_door.traceback_of(error))
+        if self._invocation.diagnostics_dir:
+            errors_door.write_diagnostics(error, self._invocation.diagnostics_dir)
+        return self._failed(known)
+
+    def _duration_ms(self) -> int:
+        return round((time.monotonic() - self._invocation.started_monotonic_s) * 1000)
+
+    # what may end the run from outside
+
+    def _signalled(self, signum: int) -> None:
+        self._scope.trip("signal", signum=signum)
+        self._sink.hurry()
+
+    def _stdout_gone(self) -> None:
+        invocation = self._invocation
+        files = (invocation.events_file, invocation.result_file, invocation.output_file)
+        if all(path is None or descriptor_of(path) == 1 for path in files):
+            self._scope.trip("stdout-closed")
+
+    def _watch_deadline(self, loop: asyncio.AbstractEventLoop) -> None:
+        timeout_s = self._invocation.timeout_s
+        if timeout_s is None:
+            return
+        deadline_s = self._invocation.started_monotonic_s + timeout_s
+        loop.call_at(deadline_s, self._scope.trip, "deadline")
+        self._sink.give_up_at(deadline_s + _READER_GRACE_S)
+        # a loop that is stuck cannot keep the promise; another thread can
+        last = threading.Timer(deadline_s + _LAST_GRACE_S - time.monotonic(), os._exit, args=(6,))
+        last.daemon = True
+        last.start()
+
+    async def _close(self, sink: BaseSink) -> None:
+        """Close what is open; trouble here changes no outcome."""
+        try:
+            if self._runtime is not None:
+                await asyncio.wait_for(self._runtime.close(), _CLOSE_S)
+        except Exception as error:  # the result is out: only those who ask hear of it
+            if self._invocation.verbose:
+                sink.say(f"while closing: {type(error).__name__}: {error}")
+        await sink.close()
+
+
+def _post(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:
+    loop.call_soon_threadsafe(action)
+
+
+def _sink_options(invocation: Invocation) -> SinkOptions:
+    found_by = {"--data-dir": invocation.data_dir, "--config": invocation.config_file}
+    flags = tuple(word for flag, value in found_by.items() if value for word in (flag, value))
+    return SinkOptions(
+        run_id=invocation.run_id,
+        output_format=invocation.output_format,
+        events_file=invocation.events_file,
+        output_file=invocation.output_file,
+        result_file=invocation.result_file,
+        session_id_file=invocation.session_id_file,
+        quiet=invocation.quiet,
+        verbose=invocation.verbose,
+        continue_flags=None if invocation.ephemeral else flags,
+    )

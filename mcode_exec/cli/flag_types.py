@@ -1,0 +1,140 @@
+"""Values of flags: text, durations, money, counts, labels, session ids.
+
+Each refuses a bad value in one sentence that says what a good one looks like
+(exit 2).  Text is UTF-8 whatever the locale; paths stay what the system gave.
+click's ParamType takes a type argument only from 8.5 on, so none is given.
+"""
+
+from __future__ import annotations
+
+import os
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import click
+
+from mcode_exec.errors import InvocationError
+
+
+def text_of_argument(value: str, name: str) -> str:
+    """An argument's bytes as UTF-8.  Raises: InvocationError with the offset of the first bad byte."""
+    raw = os.fsencode(value)
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvocationError(
+            f"{name} is not valid UTF-8: byte {raw[error.start]:#04x} at offset {error.start}."
+            " Other encodings go through --input after conversion."
+        ) from None
+
+
+def _name_of(param: click.Parameter | None) -> str:
+    if param is None:
+        return "value"
+    if isinstance(param, click.Argument):
+        return param.human_readable_name
+    return max(param.opts, key=len)
+
+
+class Text(click.ParamType):  # type: ignore[type-arg]
+    """Any text that is valid UTF-8."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return text_of_argument(value, _name_of(param))
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]
+    """A number with its unit, as seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        from mcode_exec.durations import parse_duration
+
+        seconds = parse_duration(value, name=_name_of(param), error=InvocationError)
+        if seconds <= 0:
+            self.fail("it must be longer than zero.", param, ctx)
+        return seconds
+
+
+class Money(click.ParamType):  # type: ignore[type-arg]
+    """US dollars, exact."""
+
+    name = "usd"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Decimal:
+        if isinstance(value, Decimal):
+            return value
+        try:
+            amount = Decimal(value)
+        except InvalidOperation:
+            self.fail(f"{value!r} is no amount of US dollars such as 0.50.", param, ctx)
+        if not amount.is_finite() or amount <= 0:
+            self.fail(f"{value!r} is not more than zero.", param, ctx)
+        return amount
+
+
+class Label(click.ParamType):  # type: ignore[type-arg]
+    """`KEY=VALUE`."""
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str]:
+        if isinstance(value, tuple):
+            return value
+        key, equals, content = text_of_argument(value, _name_of(param)).partition("=")
+        if not equals or not key.strip():
+            self.fail(f"{value!r} is not KEY=VALUE.", param, ctx)
+        return key.strip(), content
+
+
+class SessionId(click.ParamType):  # type: ignore[type-arg]
+    """A session id or a prefix of one."""
+
+    name = "id"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from mcode_exec.ids import is_session_prefix
+
+        if not is_session_prefix(value):
+            self.fail(f"{value!r} is no session id: mvs_ and 8 to 32 hex digits.", param, ctx)
+        return str(value)
+
+
+class VariableName(click.ParamType):  # type: ignore[type-arg]
+    """The name of an environment variable."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not value or "=" in value:
+            self.fail(f"{value!r} is no variable name; the value is taken from the environment.", param, ctx)
+        return str(value)
+
+
+class ToolNames(click.ParamType):  # type: ignore[type-arg]
+    """A comma-separated list of tools, or `none`."""
+
+    name = "list|none"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in value.split(","))
+        if names == ("none",):
+            return ()
+        if not all(names) or "none" in names:
+            self.fail(f"{value!r} is neither a list such as read,grep,bash nor none.", param, ctx)
+        return names
+
+
+TEXT, DURATION, MONEY, LABEL = Text(), Duration(), Money(), Label()
+SESSION_ID, VARIABLE_NAME, TOOL_NAMES = SessionId(), VariableName(), ToolNames()

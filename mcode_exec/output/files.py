@@ -1,0 +1,232 @@
+"""Files that flags name: `--events`, `--result`, `-o`, `--session-id-file`.
+
+Invariant: a regular file is replaced as a whole (temporary file, fsync, rename),
+so whoever reads it sees the old content, none, or the new one.  Everything else
+(`-`, `/dev/fd/N`, FIFOs, devices) is written in place.  Descriptors are
+duplicated early, because an undumpable process cannot open `/proc/self/fd`.
+What is written, and when, is the sink's business.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from typing import TYPE_CHECKING
+
+from mcode_exec.errors import OutputWriteFailedError
+from mcode_exec.output.writer import write_fully
+
+if TYPE_CHECKING:
+    from mcode_exec.output.writer import Channel, Writer
+
+#: how long a FIFO may be without a reader before it is an error
+FIFO_READER_S = 5.0
+_FIFO_RETRY_S = 0.05
+_STANDARD = {"-": 1, "/dev/stdout": 1, "/dev/stderr": 2}
+_FD_DIRS = ("/dev/fd/", "/proc/self/fd/")
+#: a rename that cannot work where writing can: a bind-mounted file, a sticky directory
+_RENAME_REFUSED = (errno.EBUSY, errno.EXDEV, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def descriptor_of(path: str) -> int | None:
+    """The descriptor that `path` names, or None for a path in the file system."""
+    if path in _STANDARD:
+        return _STANDARD[path]
+    for prefix in _FD_DIRS:
+        number = path.removeprefix(prefix)
+        if number != path and number.isascii() and number.isdigit():
+            return int(number)
+    return None
+
+
+class OutputFile:
+    """One flag's target: found and checked by `prepare`, then written whole (`put`) or line by line."""
+
+    def __init__(self, flag: str, path: str, writer: Writer) -> None:
+        self.flag = flag
+        self.path = path
+        self._writer = writer
+        self._is_prepared = False
+        #: replaced by rename; else written in place
+        self._is_atomic = False
+        #: in place: a regular file of ours, or what the writer thread owns
+        self._fd: int | None = None
+        self.channel: Channel | None = None
+
+    async def prepare(self) -> None:
+        """Find out how the target is written, and that it can be.  Raises: OutputWriteFailedError."""
+        if self._is_prepared:
+            return
+        try:
+            await self._prepare()
+        except OSError as error:
+            raise self._failed(error) from error
+        self._is_prepared = True
+
+    async def _prepare(self) -> None:
+        number = descriptor_of(self.path)
+        if number is not None:
+            self._take_descriptor(number)
+            return
+        try:
+            mode = os.stat(self.path).st_mode
+        except FileNotFoundError:
+            mode = stat.S_IFREG
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if stat.S_ISREG(mode):
+            self._take_regular()
+        else:
+            self.channel = self._writer.open_channel(await self._open_special(stat.S_ISFIFO(mode)))
+
+    def _take_descriptor(self, number: int) -> None:
+        if number in (1, 2):
+            self.channel = self._writer.stdout if number == 1 else self._writer.stderr
+            return
+        flags = fcntl.fcntl(number, fcntl.F_GETFL)
+        if flags & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "the descriptor is open for reading only")
+        duplicate = os.dup(number)
+        if stat.S_ISREG(os.fstat(duplicate).st_mode):
+            self._fd = duplicate
+        else:
+            self.channel = self._writer.open_channel(duplicate)
+
+    def _take_regular(self) -> None:
+        if os.path.exists(self.path) and not os.access(self.path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        try:
+            temporary, fd = _create_beside(os.path.realpath(self.path))
+        except OSError as error:
+            if error.errno not in _RENAME_REFUSED or not os.path.exists(self.path):
+                raise
+            return  # no new names in that directory, but the file itself can be written
+        os.close(fd)
+        os.unlink(temporary)
+        self._is_atomic = True
+
+    async def _open_special(self, is_fifo: bool) -> int:
+        give_up_s = time.monotonic() + FIFO_READER_S
+        while True:
+            try:
+                return os.open(self.path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            except OSError as error:
+                if error.errno != errno.ENXIO or not is_fifo:
+                    raise
+                if time.monotonic() >= give_up_s:
+                    raise OSError(
+                        errno.ENXIO, f"the FIFO had no reader for {FIFO_READER_S:.0f} seconds"
+                    ) from error
+            import asyncio
+
+            await asyncio.sleep(_FIFO_RETRY_S)
+
+    def remove_stale(self) -> None:
+        """Take away what an earlier run left in a regular file."""
+        if self.channel is not None or self._fd is not None:
+            return
+        try:
+            if self._is_atomic:
+                os.unlink(os.path.realpath(self.path))
+            elif os.path.exists(self.path):
+                os.truncate(self.path, 0)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed(error) from error
+
+    async def put(self, data: bytes) -> None:
+        """Write `data` as the target's whole content.  Raises: OutputWriteFailedError."""
+        await self.prepare()
+        if self.channel is not None:
+            await self.channel.write(data)
+            return
+        try:
+            if self._fd is not None:
+                write_fully(self._fd, data)
+            elif self._is_atomic:
+                self._replace(data)
+            else:
+                _overwrite(self.path, data)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _replace(self, data: bytes) -> None:
+        target = os.path.realpath(self.path)
+        temporary, fd = _create_beside(target)
+        try:
+            try:
+                write_fully(fd, data)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            os.rename(temporary, target)
+        except OSError as error:
+            os.unlink(temporary)
+            if error.errno not in _RENAME_REFUSED:
+                raise
+            _overwrite(target, data)
+
+    def start_lines(self) -> None:
+        """Begin the file anew; from here on `append` adds to it."""
+        if self.channel is not None or self._fd is not None:
+            return
+        try:
+            self._fd = os.open(
+                self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666
+            )
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def append(self, data: bytes) -> None:
+        """Add whole lines at once; the caller has waited for the channel's room."""
+        if self.channel is not None:
+            self.channel.post(data)
+            return
+        assert self._fd is not None, "start_lines comes first"
+        try:
+            write_fully(self._fd, data)
+        except OSError as error:
+            raise self._failed(error) from error
+
+    @property
+    def has_content(self) -> bool:
+        """Whether a regular file with something in it stands at the path."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return self.channel is None and stat.S_ISREG(status.st_mode) and status.st_size > 0
+
+    def check_channel(self) -> None:
+        """Raises: OutputWriteFailedError if the reader went away or the device is full."""
+        if self.channel is not None and self.channel.error is not None:
+            raise self._failed(self.channel.error)
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _failed(self, error: OSError) -> OutputWriteFailedError:
+        reason = error.strerror or str(error)
+        return OutputWriteFailedError(f"{self.flag}: cannot write {self.path!r}: {reason}.")
+
+
+def _create_beside(target: str) -> tuple[str, int]:
+    """A new file in the directory of `target`, with the caller's umask."""
+    directory, name = os.path.split(target)
+    temporary = os.path.join(directory, f".{name[:100]}.{os.urandom(6).hex()}.tmp")
+    return temporary, os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def _overwrite(path: str, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    try:
+        write_fully(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,124 @@
+"""Events and results as sentences for people on stderr.
+
+Owns the wording; it decides nothing and writes nothing.  Every function gives
+plain text without prefix; the sink escapes, redacts and writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mcode_exec.records.event import (
+    AnyEvent,
+    ItemCompleted,
+    LlmRetry,
+    Notice,
+    PermissionDenied,
+    SessionResumed,
+    SessionStarted,
+    TurnStarted,
+)
+from mcode_exec.records.result import PermissionDenial, Result
+
+_LIMIT_NAMES = {"steps": "step limit", "cost": "cost limit", "tokens": "token limit", "timeout": "time limit"}
+_SHOWN_CHARS = 200
+
+
+def shell_quote(text: str) -> str:
+    """`text` as one word of a shell command."""
+    import shlex
+
+    return shlex.quote(text)
+
+
+def cut(text: str, limit: int = _SHOWN_CHARS) -> str:
+    """`text` on one line of at most `limit` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"
+
+
+def allow_rule(permission: str, pattern: str) -> str:
+    """The `--allow` rule that would have let this through: for commands, any arguments of the same words."""
+    if permission != "bash":
+        return f"{permission}:{pattern}"
+    words = pattern.split()
+    if not words:
+        return "bash:*"
+    named = words[:2] if len(words) > 2 and words[1].isalpha() else words[:1]
+    return f"bash:{' '.join(named)} *"
+
+
+def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
+    """What a person should read when `event` happens; None for nothing."""
+    if isinstance(event, Notice):
+        return event.message
+    if isinstance(event, LlmRetry):
+        delay = f"{event.delay_ms / 1000:.1f}s"
+        return f"retry {event.attempt}/{event.max_retries} in {delay}: {cut(event.reason)} ({event.code})"
+    if isinstance(event, PermissionDenied):
+        return _of_denial(event)
+    return _of_progress(event) if verbose else None
+
+
+def _of_denial(event: PermissionDenied) -> str:
+    what = f"denied {event.tool}: {cut(event.pattern)}"
+    if event.verdict == "deny":
+        return f"{what} (by rule: {event.rule})" if event.rule else what
+    rule = allow_rule(event.permission or event.tool, event.pattern)
+    return f"{what} (allow with --allow {shell_quote(rule)})"
+
+
+def _of_progress(event: AnyEvent) -> str | None:
+    if isinstance(event, SessionStarted):
+        return f"session {event.session_id} started in {event.workspace}"
+    if isinstance(event, SessionResumed):
+        return f"session {event.session_id} resumed in {event.workspace}"
+    if isinstance(event, TurnStarted):
+        return f"turn {event.turn_id} started with {event.model}, permission {event.permission}"
+    if isinstance(event, ItemCompleted):
+        call = event.item.tool_call
+        if not call:
+            return None
+        subject = call.input.get("command") or call.input.get("file_path") or call.input.get("pattern") or ""
+        took = "" if call.duration_ms is None else f" in {call.duration_ms / 1000:.1f}s"
+        return f"{call.name} {cut(str(subject), 100)}: {call.status}{took}".replace(" :", ":")
+    return None
+
+
+def of_ending(result: Result) -> Iterator[str]:
+    """Why the run did not simply succeed, in one or a few lines."""
+    session = f"; session {result.session_id}" if result.session_id else ""
+    if result.limit is not None:
+        limit = result.limit
+        name = _LIMIT_NAMES[limit.name]
+        yield f"stopped: {name} {limit.value} reached (set by {limit.source}){session}"
+        return
+    if result.status == "interaction_required":
+        yield from _of_asks(result.permission_denials)
+    elif result.error is not None:
+        error = result.error
+        number = f", {error.number}" if error.number else ""
+        yield f"error: {error.message} ({error.code}{number})"
+    elif result.exit_code != 0:
+        yield f"error: the run ended as {result.status}"
+    if result.tool_errors and result.exit_code == 0:
+        calls = "1 tool call" if result.tool_errors == 1 else f"{result.tool_errors} tool calls"
+        yield f"{calls} failed during the run; the result object names them"
+
+
+def _of_asks(denials: tuple[PermissionDenial, ...]) -> Iterator[str]:
+    rules = dict.fromkeys(allow_rule(d.permission, d.pattern) for d in denials if d.verdict == "ask")
+    if not rules:
+        yield "interaction required: a decision was asked for and nobody is there"
+        return
+    flags = " ".join(f"--allow {shell_quote(rule)}" for rule in rules)
+    yield f"interaction required: {len(rules)} asks were denied; to allow them: {flags}".replace(
+        "1 asks were", "1 ask was"
+    )
+
+
+def continue_line(session_id: str, flags: tuple[str, ...]) -> str:
+    """How to go on with the session; `flags` are those without which it would not be found."""
+    words = " ".join(shell_quote(flag) for flag in flags)
+    where = f" {words}" if words else ""
+    return f'session {session_id}, continue with: mcode exec{where} --session {session_id} "…"'
