@@ -9,6 +9,7 @@ variable was missing.  It opens no database and reads no configuration.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import time
@@ -138,7 +139,7 @@ def make_private_dir(path: str) -> None:
             os.mkdir(directory, DIR_MODE)
         except FileExistsError:
             if not os.path.isdir(directory):
-                raise NotADirectoryError(20, "Not a directory", directory) from None
+                raise NotADirectoryError(errno.ENOTDIR, "Not a directory", directory) from None
             continue
         if stat.S_IMODE(os.stat(directory).st_mode) & 0o777 != DIR_MODE:  # umask took bits of the owner
             os.chmod(directory, DIR_MODE)
@@ -158,6 +159,21 @@ def private_open(path: str, flags: int = os.O_RDWR | os.O_CREAT, *, dir_fd: int 
     except OSError:
         os.close(fd)
         raise
+    return fd
+
+
+def open_regular(path: str, flags: int = 0) -> int:
+    """Open a file for reading that must be a regular one; never waits for a FIFO's writer or a device.
+
+    Raises: OSError, for what is no regular file too.
+    """
+    try:
+        fd = os.open(path, flags | os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except ValueError as error:  # a NUL in the path
+        raise OSError(errno.EINVAL, "no such path can exist", path) from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no regular file", path)
     return fd
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import codecs
 import os
-import stat
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from mcode_exec.config import InstructionFile
+from mcode_exec.paths import open_regular
 
 #: per directory the first of these that can be used
 FILE_NAMES = ("AGENTS.md", "CLAUDE.md")
@@ -97,13 +97,11 @@ class _Reader:
         if self._root is not None and not _is_below(real, self._root):
             return self._skip(path, "its real path is outside the project")
         try:
-            fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY)
-        except (OSError, ValueError) as error:
-            return self._skip(path, getattr(error, "strerror", None) or str(error))
+            fd = open_regular(real, os.O_NOFOLLOW)
+        except OSError as error:
+            return self._skip(path, error.strerror or str(error))
         with open(fd, "rb") as file:
             info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                return self._skip(path, "it is no regular file")
             if (info.st_dev, info.st_ino) in self._seen:
                 return True
             self._seen.add((info.st_dev, info.st_ino))

@@ -30,7 +30,7 @@ from mcode_exec.config.records import (
     TimeoutConfig,
 )
 from mcode_exec.errors import ConfigError
-from mcode_exec.paths import config_file
+from mcode_exec.paths import config_file, open_regular
 
 __all__ = [
     "BUILT_IN",
@@ -130,8 +130,7 @@ def agent_prompt(agent: AgentConfig) -> str | None:
         return agent.prompt
     what = f"prompt_file of agent {agent.name!r}, {agent.prompt_file},"
     try:
-        fd = os.open(agent.prompt_file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(fd, "rb") as file:
+        with open(open_regular(agent.prompt_file), "rb") as file:
             data = file.read(_MAX_PROMPT_BYTES + 1)
     except OSError as error:
         raise ConfigError(f"{what} cannot be read: {error.strerror}.") from error

@@ -7,11 +7,10 @@ is a ConfigError that names the file, and the line where there is one.
 from __future__ import annotations
 
 import os
-import stat
 from typing import Any
 
 from mcode_exec.errors import ConfigError
-from mcode_exec.paths import is_inside
+from mcode_exec.paths import is_inside, open_regular
 
 MAX_FILE_BYTES = 1024 * 1024
 
@@ -75,20 +74,12 @@ def find_workspace_document(workspace: str) -> Document | None:
 
 def _read(path: str, shown: str) -> bytes:
     try:
-        # a FIFO without a writer must not hold us up
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(open_regular(path), "rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         raise
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{shown} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
-    with open(fd, "rb") as file:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode):
-            raise ConfigError(f"{shown} is no regular file; a config file must be one.")
-        try:
-            data = file.read(MAX_FILE_BYTES + 1)
-        except OSError as error:
-            raise ConfigError(f"{shown} cannot be read: {error.strerror}.") from error
+    except OSError as error:
+        raise ConfigError(f"{shown} cannot be read: {error.strerror}.") from error
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError(f"{shown} is larger than 1 MiB; that is no config file.")
     return data

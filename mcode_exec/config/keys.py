@@ -8,11 +8,15 @@ command runs without a shell, in `/`, with nothing on stdin, for at most 10 s.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from mcode_exec.config.records import ProviderConfig
 from mcode_exec.errors import KeyMissingError
+from mcode_exec.paths import open_regular
+
+if TYPE_CHECKING:
+    import subprocess
 
 COMMAND_LIMIT_S = 10.0
 
@@ -54,10 +58,7 @@ def key_source(provider: ProviderConfig) -> str | None:
 
 def _key_of_file(path: str) -> str:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-        with open(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise KeyMissingError(f"api_key_file {path} is no regular file.")
+        with open(open_regular(path), "rb") as file:
             data = file.read(_MAX_KEY_BYTES + 1)
     except OSError as error:
         raise KeyMissingError(f"api_key_file {path} cannot be read: {error.strerror}.") from error
@@ -80,43 +81,45 @@ def _key_of_command(argv: tuple[str, ...], env: Mapping[str, str]) -> str:
         )
     except OSError as error:
         raise KeyMissingError(f"{what} cannot be run: {error.strerror}.") from error
-    data: bytes | None = None
     try:
-        assert process.stdout is not None
-        with process.stdout:
-            data = _read_until(process.stdout.fileno(), COMMAND_LIMIT_S)
-        code = process.wait(timeout=1.0) if data is not None else 1
-    except subprocess.TimeoutExpired:
-        data, code = None, 1
+        data = _output(process)
+        code = process.poll()
     finally:
-        if process.poll() is None:
-            _kill_group(process.pid)
-            process.wait()
-    if data is None:
-        raise KeyMissingError(f"{what} gave no key within {COMMAND_LIMIT_S:.0f} s.")
-    if code != 0:
+        _kill_group(process.pid)  # what it left behind too
+        process.wait()
+    if code is None and len(data) <= _MAX_KEY_BYTES:
+        raise KeyMissingError(f"{what} did not end within {COMMAND_LIMIT_S:.0f} s.")
+    if code:
         how = f"ended with exit code {code}" if code > 0 else f"was ended by signal {-code}"
         raise KeyMissingError(f"{what} {how}; run it by hand to see why.")
     return _decoded(data, what)
 
 
-def _read_until(fd: int, limit_s: float) -> bytes | None:
-    """Everything up to the end or the largest key; None when the time is over first."""
+def _output(process: subprocess.Popen[bytes]) -> bytes:
+    """What the command says until it ends, or until its time or the largest key is over.
+
+    Its end counts, not the pipe's: something it started may hold the pipe open.
+    """
     import select
     import time
 
-    deadline = time.monotonic() + limit_s
+    assert process.stdout is not None
+    deadline = time.monotonic() + COMMAND_LIMIT_S
     poll = select.poll()
-    poll.register(fd, select.POLLIN)
     data = b""
-    while len(data) <= _MAX_KEY_BYTES:
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            return None
-        piece = os.read(fd, 65536)
-        if not piece:
-            break
-        data += piece
+    with process.stdout as pipe:
+        poll.register(pipe, select.POLLIN)
+        is_open = True
+        while len(data) <= _MAX_KEY_BYTES and time.monotonic() < deadline:
+            has_ended = process.poll() is not None
+            if is_open and poll.poll(0 if has_ended else 20):
+                piece = os.read(pipe.fileno(), 65536)
+                is_open = bool(piece)
+                data += piece
+            elif has_ended:
+                break
+            elif not is_open:
+                time.sleep(0.01)
     return data
 
 
@@ -125,7 +128,7 @@ def _kill_group(pid: int) -> None:
 
     try:
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         pass
 
 
