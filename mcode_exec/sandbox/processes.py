@@ -106,6 +106,8 @@ class CommandRunner:
         #: traces of commands that run or have left something running
         self._traces: list[trees.Trace] = []
         self._running = 0
+        #: pipes that background processes still write to: closed, they would end them by SIGPIPE
+        self._kept_pipes: set[int] = set()
 
     async def run(self, script: str, *, cwd: str, limit_s: float, spill_path: str | None) -> CommandResult:
         """Run `script` in the shell until it ends or `limit_s` seconds have passed.
@@ -122,6 +124,8 @@ class CommandRunner:
                 await command.end()
             await command.drain()
             left = command.left_running()
+            if left:
+                command.keep_pipe()
         except BaseException:
             await command.end()
             raise
@@ -149,9 +153,30 @@ class CommandRunner:
         if left:
             await trees.end_processes(self._find_left)
         trees.reap_strays()
+        for pipe in list(self._kept_pipes):
+            self._drop_pipe(pipe)
         self._traces.clear()
         _active.discard(self)
         return left
+
+    def _keep_pipe(self, pipe: int) -> None:
+        """Read on and throw away, until the writers or the turn end."""
+
+        def discard() -> None:
+            try:
+                if os.read(pipe, _READ_BYTES):
+                    return
+            except BlockingIOError:
+                return
+            self._drop_pipe(pipe)
+
+        self._kept_pipes.add(pipe)
+        asyncio.get_running_loop().add_reader(pipe, discard)
+
+    def _drop_pipe(self, pipe: int) -> None:
+        self._kept_pipes.discard(pipe)
+        asyncio.get_running_loop().remove_reader(pipe)
+        os.close(pipe)
 
     def _find_left(self) -> list[ProcessStat]:
         if not any(not orphan.is_zombie for orphan in trees.orphans()) and not any(
@@ -334,11 +359,18 @@ class _Command:
             return None, os.WTERMSIG(status)
         return os.waitstatus_to_exitcode(status), None
 
+    def keep_pipe(self) -> None:
+        """Leave the pipe to the runner, so that what runs on can go on writing."""
+        if self._pipe_is_open:
+            self._runner._keep_pipe(self._pipe)
+            self._pipe = -1
+
     def close(self) -> None:
         self._runner._running -= 1
-        if self._pipe_is_open:
-            self._loop.remove_reader(self._pipe)
-        os.close(self._pipe)
+        if self._pipe >= 0:
+            if self._pipe_is_open:
+                self._loop.remove_reader(self._pipe)
+            os.close(self._pipe)
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
             os.close(self._pidfd)

@@ -70,7 +70,9 @@ class Trace:
         tag = procfs.find_variable(orphan.ref.pid, TAG_VARIABLE.encode())
         if tag == self.tag:
             return True
-        return claims_unknown and tag is None and orphan.ref.start >= self.start
+        # the tag of another mcode: one that ran inside of this command and has died
+        is_unknown = tag is None or not tag.startswith(self.tag.partition(b":")[0] + b":")
+        return claims_unknown and is_unknown and orphan.ref.start >= self.start
 
 
 def orphans() -> list[ProcessStat]:
