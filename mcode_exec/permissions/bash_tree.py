@@ -1,0 +1,495 @@
+"""Walks tree-sitter's tree of a bash script and lists its simple commands.
+
+The only module that imports tree-sitter, and it is imported only for scripts
+that are not plain words.  Invariant: every command that bash would run is
+listed, or `unparsed` says why that is not certain.  Where tree-sitter's grammar
+reads a script otherwise than bash does (line continuations, words behind a
+redirection, backquotes, unusual white space) it is corrected or given up here.
+
+Leaves to others: looking through wrappers and nested scripts (wrappers.py).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Literal
+
+import tree_sitter_bash
+from msgspec import Struct
+from tree_sitter import Language, Node, Parser
+
+from mcode_exec.permissions import quoting
+from mcode_exec.permissions.script import Redirect, Simple, Word, literal
+from mcode_exec.permissions.tampering import tampers
+
+_LANGUAGE = Language(tree_sitter_bash.language())
+
+_DEEPEST = 60  # levels of nesting; each costs a few Python frames
+_MOST_DIRECTORIES = 8
+
+_QUOTED = frozenset(
+    {"raw_string", "string_content", "string", "ansi_c_string", "heredoc_body", "heredoc_content", "comment"}
+)
+_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
+_LOOPS = frozenset({"for_statement", "while_statement", "c_style_for_statement"})
+_SCOPES = frozenset({"subshell", "command_substitution", "process_substitution"})
+
+
+class Stdin(Struct, frozen=True):
+    """What a command gets as standard input from the script around it."""
+
+    kind: Literal["none", "stream"] | Word = "none"
+    piped_from: frozenset[str] = frozenset()
+
+
+class Walker:
+    """One pass over one script."""
+
+    def __init__(self, home: str | None, directories: tuple[str, ...]) -> None:
+        self.commands: list[Simple] = []
+        self.redirects: list[Redirect] = []
+        #: scripts in backquotes, to be parsed by the caller
+        self.nested: list[str] = []
+        self.unparsed: list[str] = []
+        self.tampered: set[str] = set()
+        self._home = home
+        self._directories = directories
+        self._after_cd: tuple[str, ...] | None = None
+        self._loops = 0
+        self._depth = 0
+
+    def walk(self, script: str) -> None:
+        source = script.encode()
+        root = Parser(_LANGUAGE).parse(source).root_node
+        if root.has_error:
+            self.unparsed.append("its syntax is not understood")
+        self._check_white_space(script, root)
+        self.visit(root, Stdin())
+
+    def _check_white_space(self, script: str, root: Node) -> None:
+        """Characters that separate words for the grammar but not for bash make the tree untrue."""
+        at = 0
+        for c in script:
+            size = len(c.encode())
+            if (c.isspace() or c in "\x1c\x1d\x1e\x1f\x85") and c not in " \t\n":
+                leaf = root.descendant_for_byte_range(at, at + size)
+                if leaf is None or leaf.type not in _QUOTED:
+                    self.unparsed.append("it has unusual white space outside of quotes")
+                    return
+            at += size
+
+    def visit(self, node: Node, stdin: Stdin) -> None:
+        if self._depth >= _DEEPEST:
+            self.unparsed.append("it is nested too deeply")
+            return
+        self._depth += 1
+        try:
+            self._dispatch(node, stdin)
+        finally:
+            self._depth -= 1
+
+    def _dispatch(self, node: Node, stdin: Stdin) -> None:
+        kind = node.type
+        if kind == "command":
+            self._command(node, stdin)
+        elif kind in ("declaration_command", "unset_command"):
+            self._declaration(node)
+        elif kind == "test_command":
+            self._test(node)
+        elif kind == "redirected_statement":
+            self._redirected(node, stdin)
+        elif kind == "pipeline":
+            self._pipeline(node, stdin)
+        elif kind == "list":
+            self._list(node, stdin)
+        elif kind in _SCOPES:
+            self._scope(node, stdin)
+        elif kind in _LOOPS:
+            self._loops += 1
+            for child in node.children:
+                if child.type == "variable_name" and tampers(_text(child), quoting.unknown("")):
+                    self.tampered.add(_text(child))
+            self._children(node, stdin)
+            self._loops -= 1
+        elif kind == "variable_assignment":
+            self._assignment(node)
+        elif kind == "file_redirect":
+            self._file_redirect(node)
+        elif kind in ("heredoc_redirect", "herestring_redirect"):
+            self._text_redirect(node, stdin)
+        elif kind == "comment":
+            self._comment(node)
+        elif node.child_count:
+            self._children(node, stdin)
+        else:
+            self._leaf(node)
+
+    def _children(self, node: Node, stdin: Stdin) -> None:
+        for child in node.children:
+            self.visit(child, stdin)
+
+    def _leaf(self, node: Node) -> None:
+        if node.type in ("word", "heredoc_content", "heredoc_body", "string_content", "regex"):
+            text = _text(node)
+            if quoting.has_backquote(text) or "$(" in text:
+                self.unparsed.append("a substitution in it is not understood")
+
+    def _comment(self, node: Node) -> None:
+        before = node.start_byte - 1
+        root = node
+        while root.parent is not None:
+            root = root.parent
+        source = root.text or b""
+        if before >= 0 and source[before - root.start_byte : before - root.start_byte + 1] not in (
+            b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")", b"`",
+        ):  # fmt: skip
+            self.unparsed.append("a comment in it is not understood")
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def _command(self, node: Node, stdin: Stdin, more_words: tuple[Word, ...] = ()) -> None:
+        first = len(self.commands)
+        words: list[Word] = []
+        prefix: list[Word] = []
+        tampered: list[str] = []
+        end = -1
+        for child in node.children:
+            if child.type in _REDIRECTS:
+                stdin = self._redirect(child, stdin, words)
+            elif child.type == "variable_assignment":
+                name, value = self._assigned(child)
+                prefix.append(quoting.joined([literal(name + "="), value]))
+                if tampers(name, value):
+                    tampered.append(name)
+            else:
+                word = self._word(child)
+                if words and end >= 0 and self._is_glued(node, end, child.start_byte):
+                    word = quoting.joined([words.pop(), word])
+                words.append(word)
+                end = child.end_byte
+                continue
+            end = -1
+        substitutes = frozenset(_names(self.commands[first:]))
+        self._emit(
+            Simple(
+                words=(*words, *more_words),
+                prefix=tuple(prefix),
+                tampered=tuple(tampered),
+                piped_from=stdin.piped_from,
+                substitutes=substitutes,
+                directories=self._directories,
+                stdin=stdin.kind,
+            )
+        )
+
+    def _emit(self, command: Simple) -> None:
+        self.commands.append(command)
+        self._after_cd = None
+        names = [word.text for word in command.words]
+        while names and names[0] in ("command", "builtin"):
+            names.pop(0)
+        if names and names[0] in ("cd", "pushd", "popd"):
+            self._change_directory(command, command.words[len(command.words) - len(names) + 1 :])
+
+    def _change_directory(self, command: Simple, arguments: tuple[Word, ...]) -> None:
+        operands = [word for word in arguments if word.text == "-" or not word.text.startswith("-")]
+        target = operands[0] if operands else (literal(self._home) if self._home else None)
+        is_relative = target is not None and not target.text.startswith("/")
+        if (
+            target is None
+            or not target.is_literal
+            or target.text in ("-", "")
+            or target.text.startswith("+")
+            or command.words[0].text == "popd"
+            or (is_relative and self._loops)
+            or not self._directories
+        ):
+            self._directories = self._after_cd = ()
+            return
+        after = tuple(posixpath.normpath(posixpath.join(d, target.text)) for d in self._directories)
+        self._after_cd = tuple(dict.fromkeys(after))
+        both = tuple(dict.fromkeys((*self._directories, *after)))
+        self._directories = both if len(both) <= _MOST_DIRECTORIES else ()
+
+    def _declaration(self, node: Node) -> None:
+        first = len(self.commands)
+        words: list[Word] = []
+        for child in node.children:
+            if child.type == "variable_assignment":
+                name, value = self._assigned(child)
+                if tampers(name, value):
+                    self.tampered.add(name)
+                words.append(quoting.joined([literal(name + "="), value]))
+            elif child.is_named or not words:
+                words.append(self._word(child))
+        substitutes = frozenset(_names(self.commands[first:]))
+        self._emit(Simple(words=tuple(words), substitutes=substitutes, directories=self._directories))
+
+    def _test(self, node: Node) -> None:
+        self._children(node, Stdin())
+        opening, _, rest = _text(node).partition(" ")
+        inside = " ".join(rest.split())
+        is_known = "$" not in inside and "`" not in inside
+        rest_word = literal(inside) if is_known else quoting.unknown(inside)
+        self._emit(Simple(words=(literal(opening), rest_word), directories=self._directories))
+
+    def _assignment(self, node: Node) -> None:
+        name, value = self._assigned(node)
+        if tampers(name, value):
+            self.tampered.add(name)
+
+    def _assigned(self, node: Node) -> tuple[str, Word]:
+        target, *rest = node.children
+        if target.type != "variable_name":
+            self.visit(target, Stdin())
+        values = [child for child in rest if child.type not in ("=", "+=")]
+        value = self._word(values[0]) if values else literal("")
+        return _text(target), value
+
+    # -- structure ----------------------------------------------------------------------------------------------
+
+    def _pipeline(self, node: Node, stdin: Stdin) -> None:
+        for child in node.children:
+            if not child.is_named:
+                continue
+            first = len(self.commands)
+            self.visit(child, stdin)
+            stdin = Stdin("stream", stdin.piped_from | frozenset(_names(self.commands[first:])))
+
+    def _list(self, node: Node, stdin: Stdin) -> None:
+        chain: list[Node] = []
+        while node.type == "list" and node.child_count and len(chain) < 2_000:
+            chain.append(node)
+            node = node.children[0]
+        self._after_cd = None
+        self.visit(node, stdin)
+        for outer in reversed(chain):
+            self._rest_of_list(outer, stdin)
+
+    def _rest_of_list(self, node: Node, stdin: Stdin) -> None:
+        """The right side of `&&` runs only where a `cd` on its left worked."""
+        is_and = any(child.type == "&&" for child in node.children)
+        either = self._directories
+        moved = self._after_cd if is_and else None
+        if moved:
+            self._directories = moved
+        self._after_cd = None
+        for child in node.children[1:]:
+            self.visit(child, stdin)
+        if moved:
+            self._after_cd = self._after_cd or (moved if self._directories == moved else None)
+            both = tuple(dict.fromkeys((*either, *self._directories))) if self._directories and either else ()
+            self._directories = both if len(both) <= _MOST_DIRECTORIES else ()
+
+    def _scope(self, node: Node, stdin: Stdin) -> None:
+        saved = (self._directories, self._loops, self._after_cd)
+        self._loops = 0
+        if node.type == "command_substitution" and _text(node).lstrip().startswith("`"):
+            self.nested.append(quoting.backquoted(_text(node).strip()[1:-1]))
+        else:
+            self._children(node, stdin if node.type == "subshell" else Stdin())
+        self._directories, self._loops, self._after_cd = saved
+
+    def _redirected(self, node: Node, stdin: Stdin) -> None:
+        bodies = [child for child in node.children if child.type not in _REDIRECTS]
+        redirects = [child for child in node.children if child.type in _REDIRECTS]
+        first = len(self.commands)
+        late_words: list[Word] = []
+        for redirect in redirects:
+            stdin = self._redirect(redirect, stdin, late_words)
+        inside = self.commands[first:]
+        for body in bodies:
+            if body.type == "command":
+                self._command(body, stdin, tuple(late_words))
+                late_words = []
+                if inside:
+                    self.commands[-1] = _substituting(self.commands[-1], inside)
+            else:
+                self.visit(body, stdin)
+        if late_words:
+            self.unparsed.append("words behind a redirection are not understood")
+        for redirect in redirects:
+            self._after_heredoc(redirect, frozenset(_names(self.commands[first:])), stdin)
+
+    def _after_heredoc(self, node: Node, names: frozenset[str], stdin: Stdin) -> None:
+        """`cat <<E | sh` and `cat <<E && rm x`: the grammar puts what follows into the redirection."""
+        if node.type != "heredoc_redirect":
+            return
+        for child in node.children:
+            if child.type == "pipeline":
+                self._pipeline(child, Stdin(stdin.kind if isinstance(stdin.kind, Word) else "stream", names))
+            elif child.is_named and child.type not in (
+                *_REDIRECTS,
+                "heredoc_start",
+                "heredoc_body",
+                "heredoc_end",
+            ):
+                if child.type != "file_descriptor":
+                    self.visit(child, Stdin())
+
+    # -- redirections -------------------------------------------------------------------------------------------
+
+    def _redirect(self, node: Node, stdin: Stdin, words: list[Word]) -> Stdin:
+        if node.type == "file_redirect":
+            extra, reads = self._file_redirect(node)
+            words.extend(extra)
+            return Stdin("stream", stdin.piped_from) if reads else stdin
+        return self._text_redirect(node, stdin)
+
+    def _file_redirect(self, node: Node) -> tuple[list[Word], bool]:
+        """Note the file; returns words that bash counts as arguments, and whether it replaces stdin."""
+        operator = next((c.type for c in node.children if not c.is_named), "")
+        targets = [self._word(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
+        reads = operator.startswith("<")
+        if targets:
+            target = targets[0]
+            is_copy = operator in (">&", "<&") and target.is_literal and target.text.rstrip("-").isdigit()
+            if not is_copy and target.text != "-":
+                self.redirects.append(
+                    Redirect(target=target, writes=not reads, directories=self._directories)
+                )
+        return targets[1:], reads
+
+    def _text_redirect(self, node: Node, stdin: Stdin) -> Stdin:
+        if node.type == "herestring_redirect":
+            words = [self._word(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
+            return Stdin(words[0] if words else "stream", stdin.piped_from)
+        start = body = None
+        for child in node.children:
+            if child.type == "heredoc_start":
+                start = child
+            elif child.type == "heredoc_body":
+                body = child
+            elif child.type == "file_redirect":
+                extra, _ = self._file_redirect(child)
+                if extra:
+                    self.unparsed.append("words behind a redirection are not understood")
+        text = _text(body) if body is not None else ""
+        if start is None or any(c in _text(start) for c in "'\"\\"):
+            return Stdin(literal(text), stdin.piped_from)
+        if body is not None:
+            self._heredoc_substitutions(body, text)
+        is_known = "$" not in text and not quoting.has_backquote(text)
+        return Stdin(
+            literal(quoting.double_quoted(text)) if is_known else quoting.unknown(text), stdin.piped_from
+        )
+
+    def _heredoc_substitutions(self, body: Node, text: str) -> None:
+        """Substitutions in an unquoted here-document run; the grammar leaves backquotes in its text."""
+        for child in body.children:
+            if child.type != "heredoc_content":
+                self.visit(child, Stdin())
+        if quoting.has_backquote(text):
+            import re
+
+            pieces = re.split(r"(?<!\\)`", text)
+            self.nested.extend(quoting.backquoted(piece) for piece in pieces[1::2])
+            if len(pieces) % 2 == 0:
+                self.unparsed.append("a backquote in it is not closed")
+        if not body.children and "$(" in text.replace("\\$(", ""):
+            self.unparsed.append("a substitution in it is not understood")
+
+    # -- words --------------------------------------------------------------------------------------------------
+
+    def _word(self, node: Node, *, at_start: bool = True) -> Word:
+        """What bash makes of a word; substitutions in it are walked."""
+        kind = node.type
+        if kind == "command_name":
+            return self._word(node.children[0]) if node.child_count else literal(_text(node))
+        if kind == "concatenation":
+            return self._concatenation(node)
+        if (
+            kind in ("word", "number", "variable_name", "test_operator", "special_variable_name")
+            and not node.child_count
+        ):
+            return self._plain_word(_text(node), at_start=at_start)
+        if kind == "raw_string":
+            return literal(_text(node)[1:-1])
+        if kind == "ansi_c_string":
+            value = quoting.ansi_c(_text(node)[2:-1])
+            return Word(value, value)
+        if kind == "string":
+            return self._string(node)
+        if kind == "translated_string":
+            return self._word(node.children[-1], at_start=False)
+        if kind in ("simple_expansion", "expansion") and self._home and _text(node) in ("$HOME", "${HOME}"):
+            return literal(self._home)
+        if not node.is_named:
+            return literal(_text(node))
+        self.visit_inside(node)
+        return quoting.unknown(_text(node))
+
+    def visit_inside(self, node: Node) -> None:
+        if node.type in _SCOPES:
+            self.visit(node, Stdin())
+        else:
+            self._children(node, Stdin())
+            if not node.child_count:
+                self._leaf(node)
+
+    def _plain_word(self, text: str, *, at_start: bool) -> Word:
+        if quoting.has_backquote(text):
+            self.unparsed.append("a substitution in it is not understood")
+            return quoting.unknown(text)
+        if quoting.braces_expand(text):
+            return quoting.unknown(text)
+        if at_start and text.startswith("~"):
+            name, slash, rest = text.partition("/")
+            if name == "~" and self._home:
+                return quoting.joined([literal(self._home), quoting.unquoted(slash + rest)])
+            return quoting.joined([quoting.unknown(name), quoting.unquoted(slash + rest)])
+        return quoting.unquoted(text)
+
+    def _concatenation(self, node: Node) -> Word:
+        parts = [self._word(child, at_start=i == 0) for i, child in enumerate(node.children)]
+        text = _text(node)
+        opens = any(
+            child.type in ("word", "brace_expression") and "{" in _text(child) for child in node.children
+        )
+        if opens and quoting.braces_expand(text):
+            return quoting.unknown(text)
+        return quoting.joined(parts)
+
+    def _string(self, node: Node) -> Word:
+        parts: list[Word] = []
+        end = node.start_byte + 1
+        source = node.text or b""
+        for child in node.children:
+            if child.type == '"':
+                continue
+            if child.start_byte > end:
+                parts.append(
+                    literal(_decoded(source[end - node.start_byte : child.start_byte - node.start_byte]))
+                )
+            if child.type == "string_content":
+                parts.append(literal(quoting.double_quoted(_text(child))))
+            else:
+                parts.append(self._word(child, at_start=False))
+            end = child.end_byte
+        if node.end_byte - 1 > end:
+            parts.append(literal(_decoded(source[end - node.start_byte : -1])))
+        return quoting.joined(parts) if parts else literal("")
+
+    def _is_glued(self, parent: Node, end: int, start: int) -> bool:
+        """Two words without white space between them, but perhaps a line continuation, are one word."""
+        gap = (parent.text or b"")[end - parent.start_byte : start - parent.start_byte]
+        return not gap.replace(b"\\\n", b"")
+
+
+def _substituting(command: Simple, inside: list[Simple]) -> Simple:
+    from msgspec.structs import replace
+
+    return replace(command, substitutes=command.substitutes | frozenset(_names(inside)))
+
+
+def _names(commands: list[Simple]) -> list[str]:
+    """Every word that may name a program: behind wrappers the name is not the first one."""
+    return [w.text.rpartition("/")[2] for c in commands for w in c.words[:12] if w.is_literal]
+
+
+def _text(node: Node) -> str:
+    return _decoded(node.text or b"")
+
+
+def _decoded(source: bytes) -> str:
+    return source.decode("utf-8", "replace")

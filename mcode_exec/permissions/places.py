@@ -1,0 +1,199 @@
+"""Where a path lies: inside the workspace, outside, in mcode's own data, on a disk device.
+
+A path has two names, the one it was given by and the real one behind symbolic
+links (`/proc/self/root/…` and `/dev/fd/N` are such links); both are judged.
+Resolved at the moment of judging; a tool must open what was judged.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+
+from msgspec import Struct
+
+from mcode_exec.permissions.matching import GLOB, UNKNOWN
+from mcode_exec.permissions.script import Word
+
+#: what is no file of anybody's: writing there changes nothing
+_NO_FILES = frozenset(
+    {"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/stdin", "/dev/tty", "/dev/zero", "/dev/full"}
+)
+_DISKS = (
+    "sd",
+    "hd",
+    "vd",
+    "xvd",
+    "nvme",
+    "mmcblk",
+    "disk",
+    "mapper/",
+    "md",
+    "dm-",
+    "loop",
+    "sr",
+    "nbd",
+    "pmem",
+)
+_SYSTEM_DIRECTORIES = frozenset(
+    "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /opt /proc /root /run /sbin /srv /sys /usr /usr/bin /usr/lib /var "
+    "/Users /System /Library /Applications".split()
+)
+
+
+class Scope(Struct, frozen=True, kw_only=True):
+    """The directories that a run is about."""
+
+    workspace: str
+    home: str | None
+    temp_dir: str | None
+    add_dirs: tuple[str, ...] = ()
+    data_dir: str | None = None
+    config_files: tuple[str, ...] = ()
+
+
+class Name(Struct, frozen=True, kw_only=True):
+    """One name of a path, absolute and without `.` and `..`."""
+
+    path: str
+    #: from the workspace; None outside of it
+    relative: str | None
+    #: whether its file system takes `A` and `a` for the same
+    folds_case: bool = False
+
+
+def normal(path: str) -> str:
+    """Absolute path without `.`, `..` and doubled slashes; links are not followed."""
+    path = posixpath.normpath(path)
+    return "/" + path.lstrip("/") if path.startswith("//") else path
+
+
+def real(path: str) -> str | None:
+    """The path behind all links, or None if it cannot be told."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def is_inside(path: str, root: str) -> bool:
+    return path == root or path.startswith(root if root.endswith("/") else root + "/")
+
+
+class Places:
+    """Answers about paths within one scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self._workspaces = _both(scope.workspace)
+        inside = (scope.workspace, *scope.add_dirs, *((scope.temp_dir,) if scope.temp_dir else ()))
+        self._roots = tuple(real(root) or normal(root) for root in inside)
+        self._data = _both(scope.data_dir) if scope.data_dir else ()
+        self._config = tuple(name for file in scope.config_files for name in _both(file))
+        self._homes = _both(scope.home) if scope.home else ()
+        self._case: dict[str, bool] = {}
+
+    def names(self, path: str) -> tuple[Name, ...] | None:
+        """The given and the real name, once if they are the same; None if it cannot be resolved."""
+        resolved = real(path)
+        if resolved is None:
+            return None
+        given = normal(path)
+        return tuple(self._name(name) for name in dict.fromkeys((given, resolved)))
+
+    def _name(self, path: str) -> Name:
+        relative = None
+        for root in self._workspaces:
+            if is_inside(path, root):
+                relative = path[len(root) :].lstrip("/") or "."
+                break
+        return Name(path=path, relative=relative, folds_case=self._folds_case(path))
+
+    def _folds_case(self, path: str) -> bool:
+        """Ask the file system for the same name in the other case, at the nearest thing that exists."""
+        while not os.path.lexists(path) and path not in ("/", ""):
+            path = posixpath.dirname(path)
+        parent, base = posixpath.split(path)
+        while base.swapcase() == base and base:
+            parent, base = posixpath.split(parent)
+        if not base:
+            return False
+        key = posixpath.join(parent, base)
+        if key not in self._case:
+            if len(self._case) > 1_000:
+                self._case.clear()
+            try:
+                self._case[key] = os.path.samefile(key, posixpath.join(parent, base.swapcase()))
+            except OSError:
+                self._case[key] = False
+        return self._case[key]
+
+    def is_external(self, real_path: str) -> bool:
+        """Outside of the workspace, further directories and the session's temporary directory."""
+        return real_path not in _NO_FILES and not any(is_inside(real_path, root) for root in self._roots)
+
+    def is_workspace(self, path: str) -> bool:
+        return path in self._workspaces
+
+    def is_mcodes_own(self, path: str, *, below: bool = False) -> bool:
+        """In mcode's data or config; `below`: or a directory that holds them."""
+        if path in self._config or (below and any(is_inside(file, path) for file in self._config)):
+            return True
+        for data in self._data:
+            if below and is_inside(data, path):
+                return True
+            if is_inside(path, data):
+                # A workspace or temporary directory that lies in the data directory is not its own data.
+                return not any(is_inside(root, data) and is_inside(path, root) for root in self._roots)
+        return False
+
+    def is_tool_output(self, path: str) -> bool:
+        """A large output that was set aside for the model to read."""
+        return any(is_inside(path, data) for data in self._data) and "/reports/tool-outputs/" in path
+
+    def is_irreplaceable(self, path: str) -> bool:
+        """The root, a system directory, the home directory or one that holds it."""
+        return path in _SYSTEM_DIRECTORIES or any(is_inside(home, path) for home in self._homes)
+
+    def homes(self) -> tuple[str, ...]:
+        return self._homes
+
+    def candidates(self, word: Word, directories: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The paths a word may mean; of an unknown or globbed one the directory it surely lies in.
+
+        None: nothing can be told.
+        """
+        start = word.pattern
+        for placeholder in (UNKNOWN, GLOB):
+            start = start.partition(placeholder)[0]
+        if start != word.pattern:
+            start = start[: start.rfind("/") + 1]
+            if not start and word.is_unknown:
+                return None
+        if start.startswith("/"):
+            return (normal(start),)
+        if not directories:
+            return None
+        return tuple(posixpath.join(directory, start) for directory in directories)
+
+
+def is_disk(path: str) -> bool:
+    if not path.startswith("/dev/"):
+        return False
+    name = path[len("/dev/") :]
+    if name.startswith(_DISKS) or name.startswith("rdisk"):
+        return True
+    try:
+        return stat.S_ISBLK(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def is_no_file(path: str) -> bool:
+    """A device such as /dev/null, or a descriptor of the command itself."""
+    return path in _NO_FILES or path.startswith(("/dev/fd/", "/proc/self/fd/"))
+
+
+def _both(path: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((normal(path), real(path) or normal(path))))

@@ -1,0 +1,230 @@
+"""Finds the rule that decides over a subject: the last one that matches.
+
+Owns how patterns and subjects are compared.  Paths are compared in full,
+relative to the workspace and, for rules that forbid, by their base name and
+with links in the rule's own path followed, so that a rule cannot be passed by
+taking the other name.  Presets are not looked at here.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from mcode_exec.permissions.matching import GLOB, UNKNOWN, could_match, matches
+from mcode_exec.permissions.places import Name, Scope, real
+from mcode_exec.permissions.rules import RuleSet, applies_to
+from mcode_exec.permissions.script import Simple
+from mcode_exec.records.permission import Rule
+
+_MOST_LINKS_SOUGHT = 2_000  # directory entries looked at to find a hard link's other name
+_HOMES = ("~", "$HOME", "${HOME}")
+
+
+class Finding(Struct, frozen=True):
+    """The rule that decides over a command, and whether it surely matches."""
+
+    rule: Rule
+    #: the rule forbids, and matches only for some values of what is not known yet
+    is_possible: bool = False
+
+
+class RuleBook:
+    """The user's rules of one run, strongest first."""
+
+    def __init__(self, rules: RuleSet, scope: Scope) -> None:
+        self._strongest_first = rules.strongest_first
+        self._home = scope.home
+        self._workspace = scope.workspace
+        self._applying: dict[str, tuple[Rule, ...]] = {}
+        self._expanded: dict[str, str] = {}
+
+    def applying(self, permission: str) -> tuple[Rule, ...]:
+        """Rules over a permission, strongest first."""
+        found = self._applying.get(permission)
+        if found is None:
+            found = tuple(rule for rule in self._strongest_first if applies_to(rule, permission))
+            self._applying[permission] = found
+        return found
+
+    def forbids_anything(self, permission: str) -> bool:
+        return any(rule.verdict != "allow" for rule in self.applying(permission))
+
+    def find(self, permission: str, subject: str) -> Rule | None:
+        """The rule over a subject that is neither path nor command."""
+        for rule in self.applying(permission):
+            if matches(rule.pattern, subject):
+                return rule
+        return None
+
+    def find_for_anything(self, permission: str) -> Rule | None:
+        """The rule over a subject that nobody knows: the strongest one that forbids, or one that allows all."""
+        for rule in self.applying(permission):
+            if rule.verdict != "allow" or is_universal(rule):
+                return rule
+        return None
+
+    # -- commands -----------------------------------------------------------------------------------------------
+
+    def find_for_command(self, command: Simple, *, only_universal_allows: bool) -> Finding | None:
+        """The rule over a simple command.
+
+        An allow rule must match whatever the unknown parts will be; one that
+        forbids counts already if it could match.
+        """
+        text, pattern = command.text, command.pattern
+        is_known = text == pattern
+        surely = pattern.replace(UNKNOWN, UNKNOWN * 3).replace(GLOB, GLOB * 3)
+        possible: Rule | None = None
+        for rule in self.applying("bash"):
+            wanted = self.expanded(rule.pattern)
+            if rule.verdict == "allow":
+                if is_universal(rule) or (not only_universal_allows and matches(wanted, surely)):
+                    return Finding(rule) if possible is None else Finding(possible, is_possible=True)
+            elif matches(wanted, text) or matches(wanted, surely):
+                return Finding(rule)
+            elif not is_known and possible is None and could_match(wanted, pattern):
+                possible = rule
+        return None if possible is None else Finding(possible, is_possible=True)
+
+    def find_for_form(self, command: Simple) -> Rule | None:
+        """The rule over another form of a command: only what was written about it in particular counts."""
+        text = command.text
+        for rule in self.applying("bash"):
+            if matches(self.expanded(rule.pattern), text):
+                return None if is_universal(rule) else rule
+        return None
+
+    def find_for_pipeline(self, script: str) -> Rule | None:
+        """A rule that forbids and spells out a pipe or list, such as `curl * | sh`, over the whole script."""
+        for rule in self.applying("bash"):
+            if rule.verdict != "allow" and any(c in rule.pattern for c in "|;&<>`("):
+                if matches(self.expanded(rule.pattern), " ".join(script.split())):
+                    return rule
+        return None
+
+    # -- paths --------------------------------------------------------------------------------------------------
+
+    def find_for_name(self, permission: str, name: Name) -> Rule | None:
+        """The rule over one name of a path."""
+        for rule in self.applying(permission):
+            if self._matches_name(rule, name):
+                return rule
+        return None
+
+    def find_possible(self, permission: str, path_pattern: str) -> Rule | None:
+        """A particular rule that forbids and could match a path with unknown parts."""
+        relative = None
+        if path_pattern.startswith(self._workspace + "/"):
+            relative = path_pattern[len(self._workspace) + 1 :]
+        for rule in self.applying(permission):
+            if is_universal(rule):
+                return None
+            wanted = self.expanded(rule.pattern)
+            if rule.verdict != "allow" and (
+                could_match(wanted, path_pattern)
+                or (relative is not None and could_match(wanted, relative))
+                or ("/" not in wanted and could_match(wanted, posixpath.basename(path_pattern)))
+            ):
+                return rule
+        return None
+
+    def _matches_name(self, rule: Rule, name: Name) -> bool:
+        if is_universal(rule):
+            return True
+        wanted = self.expanded(rule.pattern)
+        texts = [name.path] if name.relative is None else [name.path, name.relative]
+        if rule.verdict == "allow":
+            return any(matches(wanted, text) for text in texts)
+        if "/" not in wanted:
+            texts.append(posixpath.basename(name.path))
+        patterns = list(self._forbidding_patterns(wanted))
+        if name.folds_case:
+            patterns, texts = [_folded(p) for p in patterns], [_folded(t) for t in texts]
+        return any(matches(p, t) for p in patterns for t in texts) or self._is_hard_link(patterns, name)
+
+    def _forbidding_patterns(self, wanted: str) -> Iterator[str]:
+        """The pattern, the directory it speaks of, and both with the links in its path followed."""
+        base = wanted.rstrip("*")
+        is_whole_directory = base.endswith("/") and len(base) > 1
+        yield wanted
+        if is_whole_directory:
+            yield base[:-1]
+        start = wanted.partition("*")[0].partition("?")[0]
+        directory = start if start == wanted else start[: start.rfind("/") + 1]
+        if "/" not in directory:
+            return
+        absolute = directory if directory.startswith("/") else posixpath.join(self._workspace, directory)
+        resolved = real(absolute)
+        if resolved is None or resolved == absolute.rstrip("/"):
+            return
+        rest = wanted[len(directory) :]
+        yield resolved + ("/" + rest if rest else "")
+        if is_whole_directory and not rest.strip("*"):
+            yield resolved
+
+    def _is_hard_link(self, patterns: list[str], name: Name) -> bool:
+        """Whether a file with several links has one that the rule names; looked for in the rule's directory only."""
+        try:
+            info = os.stat(name.path)
+        except (OSError, ValueError):
+            return False
+        if info.st_nlink < 2 or os.path.isdir(name.path):
+            return False
+        seen = 0
+        for pattern in patterns:
+            start = pattern.partition("*")[0].partition("?")[0]
+            directory = start[: start.rfind("/") + 1]
+            directory = directory if directory.startswith("/") else posixpath.join(self._workspace, directory)
+            for at, _, files in os.walk(directory):
+                for file in files:
+                    seen += 1
+                    if seen > _MOST_LINKS_SOUGHT:
+                        return False
+                    path = posixpath.join(at, file)
+                    relative = posixpath.relpath(path, self._workspace)
+                    if any(
+                        matches(pattern, text)
+                        for text in (path, relative, *([file] if "/" not in pattern else []))
+                    ):
+                        if _is_same(path, info):
+                            return True
+        return False
+
+    def expanded(self, pattern: str) -> str:
+        """`~` and `$HOME` replaced at the start of the pattern and of each word in it."""
+        found = self._expanded.get(pattern)
+        if found is None:
+            found = pattern
+            if self._home and ("~" in pattern or "HOME" in pattern):
+                found = " ".join(self._expanded_word(word) for word in pattern.split(" "))
+            found = found[2:] if found.startswith("./") and " " not in found else found
+            self._expanded[pattern] = found
+        return found
+
+    def _expanded_word(self, word: str) -> str:
+        for home in _HOMES:
+            if word == home or word.startswith(home + "/"):
+                return str(self._home) + word[len(home) :]
+        return word
+
+
+def is_universal(rule: Rule) -> bool:
+    return not rule.pattern.strip("*")
+
+
+def _is_same(path: str, info: os.stat_result) -> bool:
+    try:
+        other = os.stat(path)
+    except OSError:
+        return False
+    return (other.st_dev, other.st_ino) == (info.st_dev, info.st_ino)
+
+
+def _folded(text: str) -> str:
+    import unicodedata
+
+    return unicodedata.normalize("NFC", text).casefold()
