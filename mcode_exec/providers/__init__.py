@@ -1,0 +1,1 @@
+"""One model call of any provider, as facts; knows nothing of sessions, turns or disks."""

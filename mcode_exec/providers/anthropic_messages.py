@@ -1,0 +1,279 @@
+"""The Anthropic messages format, also spoken by MiniMax, llama.cpp and others.
+
+Thinking goes back with its signature, redacted thinking as it came.  Cache
+breakpoints stand on the tools and the system prompt; the conversation's own is
+asked for at the top of the request, where it changes no message's bytes, and
+only of Anthropic, because others may not know it there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart, merge_counts
+from mcode_exec.providers.payload import (
+    as_object,
+    as_text,
+    clean,
+)
+from mcode_exec.providers.payload import (
+    encode as encode_json,
+)
+from mcode_exec.providers.sse import SseEvent
+from mcode_exec.providers.think_tags import CLOSE, OPEN
+from mcode_exec.providers.transcript import (
+    AssistantSide,
+    Result,
+    UserSide,
+    exchanges,
+    missing_note,
+    tool_name,
+)
+from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
+from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock
+from mcode_exec.records.model import ModelRequest
+from mcode_exec.records.usage import Usage
+
+VERSION = "2023-06-01"
+_CACHED = {"type": "ephemeral"}
+_MIN_BUDGET = 1024
+#: effort -> thinking budget, tokens
+_BUDGETS = {"minimal": 1024, "low": 4096, "medium": 12_000, "high": 24_000, "xhigh": 32_000, "max": 48_000}
+
+
+def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
+    """The request; what may change from step to step stands behind the messages."""
+    body: dict[str, Any] = {"model": request.model.ref.model_id, "stream": True}
+    if endpoint.provider_id == "anthropic":
+        body["cache_control"] = _CACHED
+    if request.tools:
+        tools: list[dict[str, Any]] = [
+            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+            for tool in request.tools
+        ]
+        tools[-1]["cache_control"] = _CACHED
+        body["tools"] = tools
+    if request.system.strip():
+        body["system"] = [{"type": "text", "text": clean(request.system), "cache_control": _CACHED}]
+    body["messages"] = [
+        _assistant(side, endpoint.provider_id)
+        if isinstance(side, AssistantSide)
+        else _user(side, takes_images=request.model.takes_images)
+        for side in exchanges(request.messages, endpoint.provider_id)
+    ]
+    limit = request.model.output_tokens
+    if request.max_output_tokens is not None:
+        limit = min(limit, request.max_output_tokens)
+    body["max_tokens"] = max(limit, 1)
+    thinking = _thinking(request, limit)
+    body.update(thinking)
+    if request.temperature is not None and not thinking:
+        body["temperature"] = request.temperature
+    base = endpoint.base_url.rstrip("/")
+    path = "/messages" if base.endswith("/v1") else "/v1/messages"
+    return WireRequest(path, [("anthropic-version", VERSION)], encode_json(body))
+
+
+def _thinking(request: ModelRequest, limit: int) -> dict[str, Any]:
+    effort = request.effort
+    if effort is None:
+        return {}
+    if effort in ("none", "off"):
+        return {"thinking": {"type": "disabled"}}
+    if _is_adaptive(request.model.ref.model_id):
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+    budget = min(_BUDGETS.get(effort, _BUDGETS["medium"]), limit - 1024)
+    if budget < _MIN_BUDGET:
+        return {}
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _is_adaptive(model_id: str) -> bool:
+    """Claude from 4.6 on chooses its budget itself and takes an effort."""
+    if not model_id.startswith("claude-"):
+        return False
+    numbers = [
+        int(part) for part in model_id.split("-") if part.isascii() and part.isdigit() and len(part) < 4
+    ]
+    return bool(numbers) and tuple(numbers[:2]) >= (4, 6)
+
+
+def _user(side: UserSide, *, takes_images: bool) -> dict[str, Any]:
+    blocks = [_result(result, takes_images=takes_images) for result in side.results]
+    for block in side.said:
+        if isinstance(block, TextBlock):
+            blocks.append({"type": "text", "text": block.text})
+        else:
+            blocks.append(_attachment(block, takes_images=takes_images))
+    return {"role": "user", "content": blocks}
+
+
+def _result(result: Result, *, takes_images: bool) -> dict[str, Any]:
+    content: Any = result.content
+    if result.images:
+        content = [
+            {"type": "text", "text": result.content},
+            *(_attachment(image, takes_images=takes_images) for image in result.images),
+        ]
+    block = {"type": "tool_result", "tool_use_id": result.call_id, "content": content}
+    if result.is_error:
+        block["is_error"] = True
+    return block
+
+
+def _attachment(block: ImageBlock | FileBlock, *, takes_images: bool) -> dict[str, Any]:
+    if block.data is None or not takes_images:
+        return {"type": "text", "text": missing_note(block)}
+    source = {"type": "base64", "media_type": block.mime, "data": block.data}
+    return {"type": "image" if isinstance(block, ImageBlock) else "document", "source": source}
+
+
+def _assistant(side: AssistantSide, provider_id: str) -> dict[str, Any]:
+    blocks: list[dict[str, Any]] = []
+    for block in side.blocks:
+        if isinstance(block, TextBlock):
+            blocks.append({"type": "text", "text": clean(block.text)})
+        elif isinstance(block, ThinkingBlock):
+            blocks += _thought(block, provider_id)
+        else:
+            blocks.append(
+                {"type": "tool_use", "id": block.id, "name": tool_name(block.name), "input": block.arguments}
+            )
+    return {"role": "assistant", "content": blocks}
+
+
+def _thought(block: ThinkingBlock, provider_id: str) -> list[dict[str, Any]]:
+    if block.form == "think-tag":
+        return [{"type": "text", "text": f"{OPEN}{block.text}{block.signature or CLOSE}"}]
+    if block.form != "thinking":
+        return []
+    if block.encrypted is not None:
+        return [{"type": "redacted_thinking", "data": block.encrypted}]
+    if not block.signature and (provider_id == "anthropic" or not block.text.strip()):
+        return []  # Anthropic refuses thinking that it has not signed
+    return [{"type": "thinking", "thinking": clean(block.text), "signature": block.signature or ""}]
+
+
+class Reader(AnswerReader):
+    """Complete with `message_stop`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._blocks: dict[Any, TextPart | ThinkingPart | CallPart | None] = {}
+        self._inputs: dict[Any, Any] = {}
+
+    def feed(self, event: SseEvent) -> bool:
+        data = event.data.strip()
+        if not data or event.name == "ping":
+            return False
+        if data == b"[DONE]":
+            return False
+        value = self.decoded(data)
+        if value is None:
+            return False
+        kind = value.get("type") or event.name
+        if kind == "error" or value.get("error") or as_object(value.get("base_resp")).get("status_code"):
+            self.fail(value)
+        return kind != "ping" and self._take(kind, value)
+
+    def feed_body(self, body: dict[str, Any]) -> bool:
+        if body.get("type") == "error" or body.get("error"):
+            self.fail(body)
+        if as_object(body.get("base_resp")).get("status_code"):
+            self.fail(body)
+        if not isinstance(body.get("content"), list):
+            return False
+        self._take("message_start", {"message": {"usage": body.get("usage")}})
+        for index, block in enumerate(body["content"]):
+            self._take("content_block_start", {"index": index, "content_block": block})
+            self._take("content_block_stop", {"index": index})
+        self._take("message_delta", {"delta": {"stop_reason": body.get("stop_reason")}})
+        self._take("message_stop", {})
+        return True
+
+    def _take(self, kind: Any, value: dict[str, Any]) -> bool:
+        index = value.get("index")
+        if kind == "content_block_delta":
+            self._grow(index, as_object(value.get("delta")))
+        elif kind == "content_block_start":
+            self._open(index, as_object(value.get("content_block")))
+        elif kind == "content_block_stop":
+            self._close(index)
+        elif kind == "message_start":
+            merge_counts(self.counts, as_object(value.get("message")).get("usage"))
+        elif kind == "message_delta":
+            merge_counts(self.counts, value.get("usage"))
+            self.label = as_text(as_object(value.get("delta")).get("stop_reason")) or self.label
+        elif kind == "message_stop":
+            self.is_complete = self.is_terminal = True
+        else:
+            return False
+        return True
+
+    def _open(self, index: Any, block: dict[str, Any]) -> None:
+        kind = block.get("type")
+        if kind == "text":
+            self._blocks[index] = TextPart()
+            self.draft.add_text(as_text(block.get("text")))
+        elif kind in ("thinking", "redacted_thinking"):
+            part = self._blocks[index] = ThinkingPart("thinking")
+            if kind == "redacted_thinking":
+                part.encrypted = as_text(block.get("data"))
+                self.draft.place(part)
+            self.draft.think(part, as_text(block.get("thinking")))
+            self._sign(part, as_text(block.get("signature")))
+        elif kind == "tool_use":
+            call = self._blocks[index] = CallPart(as_text(block.get("id")))
+            call.name = as_text(block.get("name"))
+            self._inputs[index] = block.get("input")
+            self.draft.add_arguments(call, "")
+        else:
+            self._blocks[index] = None
+
+    def _sign(self, part: ThinkingPart, signature: str) -> None:
+        if signature:
+            part.signature = (part.signature or "") + signature
+            self.draft.place(part)
+
+    def _grow(self, index: Any, delta: dict[str, Any]) -> None:
+        kind = delta.get("type")
+        if index not in self._blocks:  # a start that never came
+            self._open(index, _BLOCK_OF_DELTA.get(str(kind), {}))
+        part = self._blocks[index]
+        if isinstance(part, TextPart):
+            self.draft.add_text(as_text(delta.get("text")))
+        elif isinstance(part, ThinkingPart):
+            self.draft.think(part, as_text(delta.get("thinking")))
+            self._sign(part, as_text(delta.get("signature")))
+        elif isinstance(part, CallPart):
+            self.draft.add_arguments(part, as_text(delta.get("partial_json")))
+
+    def _close(self, index: Any) -> None:
+        part = self._blocks.pop(index, None)
+        given = self._inputs.pop(index, None)
+        if isinstance(part, TextPart):
+            self.draft.end_text()
+        elif isinstance(part, CallPart) and given and not part.arguments_text.strip():
+            text = given if isinstance(given, str) else encode_json(given).decode()
+            self.draft.add_arguments(part, text)
+
+    def finish(self) -> Any:
+        for index in list(self._blocks):
+            self._close(index)
+        return super().finish()
+
+    def usage(self) -> Usage:
+        counts = self.counts
+        return Usage(
+            input_tokens=counts.get("input_tokens"),
+            output_tokens=counts.get("output_tokens"),
+            cache_read_tokens=counts.get("cache_read_input_tokens"),
+            cache_write_tokens=counts.get("cache_creation_input_tokens"),
+        )
+
+
+_BLOCK_OF_DELTA = {
+    "text_delta": {"type": "text"},
+    "thinking_delta": {"type": "thinking"},
+    "input_json_delta": {"type": "tool_use"},
+}

@@ -1,0 +1,253 @@
+"""An answer under construction: deltas out as they come, blocks in the end.
+
+A block gets its position when its first real content arrives, and keeps it: a
+delta's index is the position its block has in `Answer.content`.  Text that is
+only white space never becomes a block.  Which wire format the pieces came from
+is the wire modules' business; whether the answer counts is the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import Struct
+
+from mcode_exec.ids import new_call_id
+from mcode_exec.providers.payload import TextJoiner, as_count, clean, parse_arguments
+from mcode_exec.providers.think_tags import ThinkSplitter
+from mcode_exec.records.history import Block, TextBlock, ThinkingBlock, ToolCallBlock
+from mcode_exec.records.model import (
+    AttemptDiscarded,
+    FinishReason,
+    ModelFact,
+    TextDelta,
+    ThinkingDelta,
+    ToolCallDelta,
+)
+from mcode_exec.records.usage import Usage
+
+Emit = Callable[[ModelFact], None]
+
+
+class Assembled(Struct, frozen=True, kw_only=True):
+    """What a stream said, once it is complete."""
+
+    content: tuple[Block, ...]
+    finish_reason: FinishReason
+    usage: Usage
+    #: what the provider says about a refusal; None when it did not refuse
+    refusal: str | None = None
+    #: the provider's own word for why it stopped, where it means failure
+    failure_label: str | None = None
+
+
+class TextPart:
+    """A text block; white space is held until something is said."""
+
+    def __init__(self) -> None:
+        self.index = -1
+        self.pieces: list[str] = []
+        self.held = ""
+
+    def block(self, _provider_id: str) -> Block:
+        return TextBlock(text="".join(self.pieces))
+
+
+class ThinkingPart:
+    def __init__(self, form: str) -> None:
+        self.index = -1
+        self.form = form
+        self.pieces: list[str] = []
+        self.signature: str | None = None
+        self.encrypted: str | None = None
+
+    def block(self, provider_id: str) -> Block:
+        return ThinkingBlock(
+            text="".join(self.pieces),
+            signature=self.signature,
+            encrypted=self.encrypted,
+            form=self.form,
+            provider_id=provider_id,
+        )
+
+
+class CallPart:
+    """A tool call; `wire_id` is the provider's id, which may repeat and is not kept."""
+
+    def __init__(self, wire_id: str = "") -> None:
+        self.index = -1
+        self.wire_id = wire_id
+        self.name = ""
+        self.pieces: list[str] = []
+        self.joiner = TextJoiner()
+
+    @property
+    def arguments_text(self) -> str:
+        return "".join(self.pieces)
+
+    def block(self, _provider_id: str) -> Block:
+        text = self.arguments_text
+        arguments = parse_arguments(text)
+        return ToolCallBlock(
+            id=new_call_id(),
+            name=clean(self.name),
+            arguments=arguments or {},
+            broken_arguments=text if arguments is None else None,
+        )
+
+
+Part = TextPart | ThinkingPart | CallPart
+
+
+class Draft:
+    """The parts of one answer, in order."""
+
+    def __init__(self, emit: Emit, provider_id: str) -> None:
+        self._emit = emit
+        self._provider_id = provider_id
+        self._parts: list[Part] = []
+        self._text: TextPart | None = None
+        self._thinking: ThinkingPart | None = None
+        self._splitter = ThinkSplitter()
+        self._joiner = TextJoiner()
+        self._thinking_joiner = TextJoiner()
+
+    @property
+    def has_calls(self) -> bool:
+        return any(isinstance(part, CallPart) for part in self._parts)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._parts
+
+    def place(self, part: Part) -> None:
+        """Give `part` its position, if it has none yet."""
+        if part.index < 0:
+            part.index = len(self._parts)
+            self._parts.append(part)
+
+    def add_text(self, piece: str) -> None:
+        for kind, text in self._splitter.feed(self._joiner.feed(piece)):
+            self._take(kind, text)
+
+    def end_text(self) -> None:
+        """The provider's text block is over: what follows is another."""
+        for kind, text in self._splitter.feed(self._joiner.finish()) + self._splitter.finish():
+            self._take(kind, text)
+        self._splitter = ThinkSplitter()
+        self._text = None
+
+    def _take(self, kind: str, text: str) -> None:
+        if kind == "text":
+            self._say(text)
+        elif kind == "thinking":
+            self.add_thinking(text, "think-tag")
+        elif kind == "close":
+            if self._thinking is not None and self._thinking.form == "think-tag":
+                self._thinking.signature = text
+            self._thinking = None
+        else:
+            self._recast()
+
+    def _say(self, text: str) -> None:
+        part = self._text
+        if part is None:
+            part = self._text = TextPart()
+        if part.index < 0:
+            part.held += text
+            if not part.held or part.held.isspace():
+                return
+            text, part.held = part.held, ""
+            self.place(part)
+        self._thinking = None
+        part.pieces.append(text)
+        self._emit(TextDelta(part.index, text))
+
+    def _recast(self) -> None:
+        """All text so far was thinking: say so, and tell it again from the start."""
+        self._emit(AttemptDiscarded("the text so far was reasoning"))
+        for index, part in enumerate(self._parts):
+            if isinstance(part, TextPart):
+                thought = ThinkingPart("think-tag")
+                thought.index = index
+                thought.pieces = part.pieces
+                self._parts[index] = self._thinking = thought
+            self._retell(self._parts[index])
+        self._text = None
+
+    def _retell(self, part: Part) -> None:
+        if isinstance(part, CallPart):
+            self._emit(ToolCallDelta(part.index, clean(part.name), part.arguments_text))
+        elif isinstance(part, ThinkingPart):
+            self._emit(ThinkingDelta(part.index, "".join(part.pieces)))
+        else:
+            self._emit(TextDelta(part.index, "".join(part.pieces)))
+
+    def add_thinking(self, piece: str, form: str) -> ThinkingPart:
+        """Reasoning: goes on with the open span of this form, or opens one."""
+        part = self._thinking
+        if part is None or part.form != form:
+            part = self._thinking = ThinkingPart(form)
+        self.think(part, piece)
+        return part
+
+    def think(self, part: ThinkingPart, piece: str) -> None:
+        piece = self._thinking_joiner.feed(piece)
+        if not piece:
+            return
+        self.place(part)
+        self._text = None if part.form == "think-tag" else self._text
+        part.pieces.append(piece)
+        self._emit(ThinkingDelta(part.index, piece))
+
+    def add_arguments(self, part: CallPart, piece: str) -> None:
+        is_new = part.index < 0
+        self.place(part)
+        self._thinking = None
+        piece = part.joiner.feed(piece)
+        if piece:
+            part.pieces.append(piece)
+        if piece or is_new:
+            self._emit(ToolCallDelta(part.index, clean(part.name), piece))
+
+    def content(self) -> tuple[Block, ...]:
+        """All blocks; nothing may be added afterwards."""
+        self.end_text()
+        return tuple(part.block(self._provider_id) for part in self._parts)
+
+
+def merge_counts(total: dict[str, int], raw: Any, prefix: str = "") -> None:
+    """Take a usage object into `total`, nested counts under dotted names.
+
+    Providers repeat and grow their counts; the largest of each is the last.
+    """
+    if not isinstance(raw, dict):
+        return
+    for key, value in raw.items():
+        if isinstance(value, dict):
+            merge_counts(total, value, f"{prefix}{key}.")
+        elif (count := as_count(value)) is not None:
+            name = prefix + key
+            total[name] = max(total.get(name, 0), count)
+
+
+def finish_reason_of(label: str | None, *, has_calls: bool) -> FinishReason:
+    """The content decides, the label only where a limit cut the answer off."""
+    if label in LENGTH_LABELS:
+        return "length"
+    if has_calls:
+        return "tool_calls"
+    return "stop" if label in STOP_LABELS else "unknown"
+
+
+LENGTH_LABELS = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
+#: labels that promise calls are here too: without a call the text is the answer
+STOP_LABELS = frozenset(
+    {"stop", "eos", "end_turn", "stop_sequence", "completed", "tool_calls", "tool_use", "function_call"}
+)
+REFUSAL_LABELS = frozenset({"content_filter", "refusal", "sensitive", "safety", "prohibited_content"})
+#: labels that mean the provider broke down in the middle of the answer
+FAILURE_LABELS = frozenset(
+    {"error", "network_error", "insufficient_system_resource", "malformed_function_call"}
+)

@@ -1,0 +1,184 @@
+"""Opening a connection: name, address, TCP, proxy tunnel, TLS; each wait ends with the task.
+
+Names are resolved on a daemon thread of their own, so that a name server that
+does not answer holds up neither an abort nor the end of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from mcode_exec.errors import ModelCallError
+from mcode_exec.providers.failures import printable
+from mcode_exec.providers.proxy import Proxy
+
+if TYPE_CHECKING:
+    import ssl
+
+Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+#: answers of a proxy to CONNECT are short
+_MAX_CONNECT_BYTES = 64 * 1024
+
+
+class Origin(Struct, frozen=True):
+    """Where a connection leads; what may share one."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: Proxy | None = None
+
+    @property
+    def netloc(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        is_usual = self.port == (443 if self.scheme == "https" else 80)
+        return host if is_usual else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+
+async def dial(origin: Origin, context: ssl.SSLContext | None) -> Pipe:
+    """A connection to `origin`, ready for a request.
+
+    Raises: ModelCallError, LLM_UPSTREAM_ERROR naming host and port, or
+        LLM_BAD_RESPONSE for a certificate that cannot be trusted.
+    """
+    proxy = origin.proxy
+    host, port = (proxy.host, proxy.port) if proxy else (origin.host, origin.port)
+    place = f"{host}:{port}" + (" (the proxy)" if proxy else "")
+    reader, writer = await _open_any(host, port, place)
+    try:
+        if proxy and proxy.is_tls:
+            await _start_tls(writer, context, host, place)
+        if proxy and origin.scheme == "https":
+            await _tunnel(reader, writer, origin, proxy)
+        if origin.scheme == "https":
+            await _start_tls(writer, context, origin.host, str(origin))
+    except BaseException:
+        writer.transport.abort()
+        raise
+    return reader, writer
+
+
+async def _open_any(host: str, port: int, place: str) -> Pipe:
+    addresses = await _resolve(host, port, place)
+    last: OSError | None = None
+    for family, kind, protocol, _, address in addresses:
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, address)
+            return await asyncio.open_connection(sock=sock)
+        except OSError as error:
+            sock.close()
+            last = error
+        except BaseException:
+            sock.close()
+            raise
+    reason = os.strerror(last.errno) if last is not None and last.errno else "no address"
+    raise ModelCallError("LLM_UPSTREAM_ERROR", f"cannot connect to {place}: {reason}") from last
+
+
+async def _resolve(host: str, port: int, place: str) -> list[Any]:
+    flags = socket.AI_NUMERICHOST
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError):
+        pass
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[list[Any]] = loop.create_future()
+
+    def settle(found: list[Any] | None, error: Exception | None) -> None:
+        if answer.done():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(found or [])
+
+    def look_up() -> None:
+        found: list[Any] | None = None
+        failure: Exception | None = None
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            failure = error
+        try:
+            loop.call_soon_threadsafe(settle, found, failure)
+        except RuntimeError:  # the loop is gone, and with it whoever asked
+            pass
+
+    threading.Thread(target=look_up, name="resolve", daemon=True).start()
+    try:
+        return await answer
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a host name"
+        raise ModelCallError(
+            "LLM_UPSTREAM_ERROR", f"cannot connect to {place}: the name is not resolved ({reason})"
+        ) from error
+
+
+async def _start_tls(
+    writer: asyncio.StreamWriter, context: ssl.SSLContext | None, host: str, place: str
+) -> None:
+    from mcode_exec.providers import tls
+
+    assert context is not None
+    try:
+        await writer.start_tls(context, server_hostname=host)
+    except OSError as error:  # every ssl.SSLError is one
+        if tls.is_certificate_error(error):
+            raise ModelCallError(
+                "LLM_BAD_RESPONSE",
+                printable(
+                    f"the certificate of {place} is not trusted: {tls.reason(error)}; "
+                    f"set SSL_CERT_FILE for a private authority"
+                ),
+            ) from error
+        if tls.is_tls_error(error):
+            code, what = "LLM_BAD_RESPONSE", f"{place} does not speak TLS as https needs: {tls.reason(error)}"
+        else:
+            code, what = "LLM_UPSTREAM_ERROR", f"the connection to {place} broke: {error.strerror or error}"
+        raise ModelCallError(code, printable(what)) from error
+
+
+async def _tunnel(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, origin: Origin, proxy: Proxy
+) -> None:
+    lines = [f"CONNECT {origin} HTTP/1.1", f"Host: {origin}"]
+    if proxy.authorization:
+        lines.append(f"Proxy-Authorization: {proxy.authorization}")
+    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+    place = f"the proxy {proxy.host}:{proxy.port}"
+    head = b""
+    while b"\r\n\r\n" not in head:
+        try:
+            # byte by byte past the headers would be TLS already; the proxy sends none before we speak
+            piece = await reader.read(4096)
+        except OSError as error:
+            raise ModelCallError("LLM_UPSTREAM_ERROR", f"the connection to {place} broke") from error
+        if not piece:
+            raise ModelCallError("LLM_UPSTREAM_ERROR", f"{place} closed the connection")
+        head += piece
+        if len(head) > _MAX_CONNECT_BYTES:
+            raise ModelCallError("LLM_BAD_RESPONSE", f"{place} does not answer as a proxy")
+    status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
+    fields = status_line.split(" ", 2)
+    status = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
+    if 200 <= status < 300:
+        return
+    code = (
+        "LLM_UPSTREAM_ERROR" if status >= 500 else "LLM_AUTH_ERROR" if status == 407 else "LLM_BAD_RESPONSE"
+    )
+    raise ModelCallError(
+        code, printable(f"{place} refuses a tunnel to {origin}: {status_line}"), http_status=status or None
+    )

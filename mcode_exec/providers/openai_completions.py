@@ -1,0 +1,382 @@
+"""The OpenAI chat completions format, and the many that imitate it.
+
+What differs between the providers that speak it stands in `_Dialect`.  Reasoning
+comes as `reasoning_content`, `reasoning`, `reasoning_details` or in `<think>`
+tags, and goes back to the same provider the way it came.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from mcode_exec.providers.assembly import CallPart, ThinkingPart, merge_counts
+from mcode_exec.providers.payload import (
+    as_list,
+    as_object,
+    as_text,
+    clean,
+    decode,
+    parse_arguments,
+)
+from mcode_exec.providers.payload import (
+    encode as encode_json,
+)
+from mcode_exec.providers.sse import SseEvent
+from mcode_exec.providers.think_tags import CLOSE, OPEN
+from mcode_exec.providers.transcript import (
+    AssistantSide,
+    UserSide,
+    exchanges,
+    missing_note,
+    tool_name,
+)
+from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
+from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from mcode_exec.records.model import ModelRequest
+from mcode_exec.records.usage import Usage
+
+
+class _Dialect(Struct, frozen=True, kw_only=True):
+    #: name of the output limit
+    limit_field: str = "max_tokens"
+    #: whether the provider's own default limit is too small to leave unsaid
+    states_limit: bool = False
+    #: how effort is asked for: `flat` reasoning_effort, `nested` reasoning.effort, `none`
+    effort: str = "flat"
+
+
+_DIALECTS = {
+    "openai": _Dialect(limit_field="max_completion_tokens"),
+    "minimax": _Dialect(states_limit=True, effort="none"),
+    "deepseek": _Dialect(states_limit=True, effort="none"),
+    "openrouter": _Dialect(effort="nested"),
+}
+_USUAL = _Dialect()
+
+
+def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
+    """The request; what may change from step to step stands behind the messages."""
+    dialect = _DIALECTS.get(endpoint.provider_id, _USUAL)
+    body: dict[str, Any] = {
+        "model": request.model.ref.model_id,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if request.effort is not None and dialect.effort == "flat":
+        body["reasoning_effort"] = request.effort
+    elif request.effort is not None and dialect.effort == "nested":
+        body["reasoning"] = {"effort": request.effort}
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                },
+            }
+            for tool in request.tools
+        ]
+    body["messages"] = _messages(request, endpoint)
+    limit = request.max_output_tokens
+    if limit is None and dialect.states_limit and request.model.source != "default":
+        limit = request.model.output_tokens
+    if limit is not None:
+        body[dialect.limit_field] = limit
+    return WireRequest("/chat/completions", [], encode_json(body))
+
+
+def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if request.system.strip():
+        messages.append({"role": "system", "content": clean(request.system)})
+    for side in exchanges(request.messages, endpoint.provider_id):
+        if isinstance(side, AssistantSide):
+            messages.append(_assistant(side))
+        else:
+            messages.extend(_user(side, takes_images=request.model.takes_images))
+    return messages
+
+
+def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = [
+        {"role": "tool", "tool_call_id": result.call_id, "content": result.content} for result in side.results
+    ]
+    parts: list[dict[str, Any]] = []
+    for result in side.results:
+        if result.images:
+            parts.append({"type": "text", "text": f"(from {result.name})"})
+            parts += [_attachment(image, takes_images=takes_images) for image in result.images]
+    for block in side.said:
+        if isinstance(block, TextBlock):
+            parts.append({"type": "text", "text": block.text})
+        else:
+            parts.append(_attachment(block, takes_images=takes_images))
+    if parts and all(part["type"] == "text" for part in parts):
+        messages.append({"role": "user", "content": "\n\n".join(part["text"] for part in parts)})
+    elif parts:
+        messages.append({"role": "user", "content": parts})
+    return messages
+
+
+def _attachment(block: ImageBlock | FileBlock, *, takes_images: bool) -> dict[str, Any]:
+    if block.data is None or not takes_images:
+        return {"type": "text", "text": missing_note(block)}
+    url = f"data:{block.mime};base64,{block.data}"
+    if isinstance(block, ImageBlock):
+        return {"type": "image_url", "image_url": {"url": url}}
+    return {"type": "file", "file": {"filename": block.filename or "file", "file_data": url}}
+
+
+def _assistant(side: AssistantSide) -> dict[str, Any]:
+    said: list[str] = []
+    calls: list[dict[str, Any]] = []
+    extra: dict[str, Any] = {}
+    for block in side.blocks:
+        if isinstance(block, TextBlock):
+            said.append(clean(block.text))
+        elif isinstance(block, ThinkingBlock):
+            _put_thinking(block, said, extra)
+        else:
+            calls.append(_call(block, extra.pop("extra_content", None)))
+    extra.pop("extra_content", None)
+    message: dict[str, Any] = {"role": "assistant", "content": "".join(said) or None, **extra}
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _put_thinking(block: ThinkingBlock, said: list[str], extra: dict[str, Any]) -> None:
+    if block.form == "think-tag":
+        said.append(f"{OPEN}{block.text}{block.signature or CLOSE}")
+    elif block.form in ("reasoning_content", "reasoning"):
+        extra[block.form] = extra.get(block.form, "") + block.text
+    elif block.form == "reasoning_details" and block.encrypted:
+        extra["reasoning_details"] = extra.get("reasoning_details", []) + decode(block.encrypted)
+    elif block.form == "extra_content" and block.encrypted:
+        extra["extra_content"] = decode(block.encrypted)
+
+
+def _call(block: ToolCallBlock, extra_content: Any) -> dict[str, Any]:
+    call: dict[str, Any] = {
+        "id": block.id,
+        "type": "function",
+        "function": {
+            "name": tool_name(block.name),
+            "arguments": encode_json(block.arguments).decode(),
+        },
+    }
+    if extra_content is not None:
+        call["extra_content"] = extra_content
+    return call
+
+
+class Reader(AnswerReader):
+    """Complete with a finish reason or `[DONE]`, whichever comes."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._calls: list[CallPart] = []
+        self._by_index: dict[int, CallPart] = {}
+        self._details: list[dict[str, Any]] = []
+        self._details_part: ThinkingPart | None = None
+
+    def feed(self, event: SseEvent) -> bool:
+        data = event.data.strip()
+        if not data or event.name == "ping":
+            return False
+        if data == b"[DONE]":
+            self.is_complete = self.is_terminal = True
+            return True
+        chunk = self.decoded(data)
+        if chunk is None or chunk.get("type") == "ping":
+            return False
+        self._take(chunk, "delta")
+        return True
+
+    def feed_body(self, body: dict[str, Any]) -> bool:
+        self._check(body)
+        if not as_list(body.get("choices")):
+            return False
+        self._take(body, "message")
+        self.is_complete = self.is_terminal = True
+        return True
+
+    def _check(self, body: dict[str, Any]) -> None:
+        if body.get("error") or as_object(body.get("base_resp")).get("status_code"):
+            self.fail(body)
+        if body.get("type") == "error" or (body.get("object") == "error"):
+            self.fail(body)
+
+    def _take(self, chunk: dict[str, Any], key: str) -> None:
+        self._check(chunk)
+        was_complete = self.is_complete
+        choices = as_list(chunk.get("choices"))
+        for choice in choices:
+            if not isinstance(choice, dict) or choice.get("index") not in (0, None):
+                continue
+            if choice.get("error"):
+                self.fail(choice)
+            delta = choice.get(key)
+            if not isinstance(delta, dict):
+                delta = as_object(choice.get("message"))
+            self._take_delta(delta)
+            label = choice.get("finish_reason")
+            if isinstance(label, str) and label:
+                self.label = label
+                self.is_complete = True
+        if isinstance(chunk.get("usage"), dict):
+            merge_counts(self.counts, chunk["usage"])
+            # a usage chunk of its own after the finish reason is the last word
+            self.is_terminal = was_complete and not choices
+
+    def _take_delta(self, delta: dict[str, Any]) -> None:
+        self._take_reasoning(delta)
+        content = delta.get("content")
+        if isinstance(content, str):
+            if content:
+                self.draft.add_text(content)
+        else:
+            self._take_parts(as_list(content))
+        self.refusal += as_text(delta.get("refusal"))
+        calls = as_list(delta.get("tool_calls"))
+        if not calls and isinstance(delta.get("function_call"), dict):
+            calls = [{"index": 0, "function": delta["function_call"]}]
+        if calls:
+            self._take_calls(calls)
+
+    def _take_parts(self, parts: list[Any]) -> None:
+        """Content in parts, as Mistral sends it."""
+        for part in map(as_object, parts):
+            if part.get("type") == "thinking":
+                for piece in as_list(part.get("thinking")):
+                    self.draft.add_thinking(as_text(as_object(piece).get("text")), "reasoning_content")
+            else:
+                self.draft.add_text(as_text(part.get("text")))
+
+    def _take_reasoning(self, delta: dict[str, Any]) -> None:
+        details = as_list(delta.get("reasoning_details"))
+        if details:
+            self._take_details(details)
+        elif text := as_text(delta.get("reasoning_content")):
+            self.draft.add_thinking(text, "reasoning_content")
+        elif text := as_text(delta.get("reasoning")):
+            self.draft.add_thinking(text, "reasoning")
+
+    def _take_details(self, details: list[Any]) -> None:
+        """Details are kept as they came, the pieces of one joined, and sent back whole."""
+        if self._details_part is None:
+            self._details_part = ThinkingPart("reasoning_details")
+            self.draft.place(self._details_part)
+        for detail in details:
+            if not isinstance(detail, dict):
+                continue
+            last = self._details[-1] if self._details else {}
+            is_same = (
+                last.get("type") == detail.get("type") and last.get("index") == detail.get("index")
+            ) and detail.get("type") != "reasoning.encrypted"
+            if not is_same:
+                last = {}
+                self._details.append(last)
+            for key, value in detail.items():
+                if key in ("text", "summary") and isinstance(value, str) and isinstance(last.get(key), str):
+                    last[key] += value
+                elif value is not None or key not in last:
+                    last[key] = value
+            text = as_text(detail.get("text")) or as_text(detail.get("summary"))
+            self.draft.think(self._details_part, text)
+        self._details_part.encrypted = encode_json(self._details).decode()
+
+    def _take_calls(self, deltas: list[Any]) -> None:
+        taken: list[CallPart] = []
+        for delta in deltas:
+            if not isinstance(delta, dict):
+                continue
+            function = as_object(delta.get("function"))
+            name = as_text(function.get("name"))
+            arguments = function.get("arguments")
+            if isinstance(arguments, dict):
+                arguments = encode_json(arguments).decode()
+            arguments = as_text(arguments)
+            call = self._call_of(delta, name, arguments, taken)
+            taken.append(call)
+            if name and not call.name:
+                call.name = name
+            elif name and name != call.name and call.index < 0:
+                call.name += name
+            if isinstance(delta.get("extra_content"), dict) and call.index < 0:
+                self._keep_extra(delta["extra_content"])
+            if call.name or arguments:
+                self.draft.add_arguments(call, arguments)
+
+    def _keep_extra(self, extra: dict[str, Any]) -> None:
+        """Gemini signs its calls, and wants the signature back with the call it stands before."""
+        part = ThinkingPart("extra_content")
+        part.encrypted = encode_json(extra).decode()
+        self.draft.place(part)
+
+    def _call_of(self, delta: dict[str, Any], name: str, arguments: str, taken: list[CallPart]) -> CallPart:
+        """The call that a piece belongs to: a new id begins a new call, whatever the index says."""
+        wire_id = as_text(delta.get("id"))
+        index = delta.get("index")
+        call: CallPart | None
+        if isinstance(index, int) and not isinstance(index, bool):
+            call = self._by_index.get(index)
+            if call is not None and _begins_anew(call, wire_id, name, arguments):
+                call = None
+        elif wire_id:
+            index = None
+            call = next((c for c in reversed(self._calls) if c.wire_id == wire_id and c not in taken), None)
+        else:
+            index = None
+            call = self._calls[-1] if self._calls and not name and not taken else None
+        if call is None:
+            call = CallPart(wire_id)
+            self._calls.append(call)
+        elif wire_id and not call.wire_id:
+            call.wire_id = wire_id
+        if index is not None:
+            self._by_index[index] = call
+        return call
+
+    def finish(self) -> Any:
+        for call in self._calls:  # a call with neither name nor arguments was one nevertheless
+            if call.index < 0:
+                self.draft.add_arguments(call, "")
+        return super().finish()
+
+    def usage(self) -> Usage:
+        counts = self.counts
+        prompt, completion = counts.get("prompt_tokens"), counts.get("completion_tokens")
+        cached = counts.get("prompt_tokens_details.cached_tokens", counts.get("prompt_cache_hit_tokens"))
+        written = counts.get("prompt_tokens_details.cache_write_tokens")
+        reasoning = counts.get("completion_tokens_details.reasoning_tokens")
+        if completion is not None and reasoning:
+            # some count reasoning inside the completion, some beside it; the total tells
+            is_beside = counts.get("total_tokens") == (prompt or 0) + completion + reasoning
+            if not is_beside:
+                completion = max(completion - reasoning, 0)
+        if prompt is not None:
+            prompt = max(prompt - (cached or 0) - (written or 0), 0)
+        return Usage(
+            input_tokens=prompt,
+            output_tokens=completion,
+            reasoning_tokens=reasoning,
+            cache_read_tokens=cached,
+            cache_write_tokens=written,
+        )
+
+
+def _begins_anew(call: CallPart, wire_id: str, name: str, arguments: str) -> bool:
+    """Whether a piece at a call's index is another call after all."""
+    if wire_id and call.wire_id:
+        return wire_id != call.wire_id
+    if not name or not call.name or not arguments:
+        return False
+    text = call.arguments_text
+    return bool(text.strip()) and parse_arguments(text) is not None

@@ -1,0 +1,280 @@
+"""The OpenAI responses format, without state on the provider's side (`store: false`).
+
+Encrypted reasoning is asked for, kept, and sent back before the calls it led to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart, merge_counts
+from mcode_exec.providers.payload import (
+    as_list,
+    as_object,
+    as_text,
+    clean,
+)
+from mcode_exec.providers.payload import (
+    encode as encode_json,
+)
+from mcode_exec.providers.sse import SseEvent
+from mcode_exec.providers.think_tags import CLOSE, OPEN
+from mcode_exec.providers.transcript import (
+    AssistantSide,
+    UserSide,
+    exchanges,
+    missing_note,
+    tool_name,
+)
+from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
+from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from mcode_exec.records.model import ModelRequest
+from mcode_exec.records.usage import Usage
+
+
+def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
+    """The request; what may change from step to step stands behind the input."""
+    body: dict[str, Any] = {"model": request.model.ref.model_id, "stream": True, "store": False}
+    if request.model.reasons:
+        body["include"] = ["reasoning.encrypted_content"]
+    if request.effort is not None:
+        body["reasoning"] = {"effort": request.effort, "summary": "auto"}
+    if request.temperature is not None:
+        body["temperature"] = request.temperature
+    if request.system.strip():
+        body["instructions"] = clean(request.system)
+    if request.tools:
+        body["tools"] = [
+            {
+                "type": "function",
+                "name": tool.name,
+                "description": tool.description,
+                "parameters": tool.parameters,
+                "strict": False,
+            }
+            for tool in request.tools
+        ]
+    items: list[dict[str, Any]] = []
+    for side in exchanges(request.messages, endpoint.provider_id):
+        if isinstance(side, AssistantSide):
+            items += _assistant(side)
+        else:
+            items += _user(side, takes_images=request.model.takes_images)
+    body["input"] = items
+    if request.max_output_tokens is not None:
+        body["max_output_tokens"] = request.max_output_tokens
+    return WireRequest("/responses", [], encode_json(body))
+
+
+def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = [
+        {"type": "function_call_output", "call_id": result.call_id, "output": result.content}
+        for result in side.results
+    ]
+    parts: list[dict[str, Any]] = []
+    for result in side.results:
+        if result.images:
+            parts.append({"type": "input_text", "text": f"(from {result.name})"})
+            parts += [_attachment(image, takes_images=takes_images) for image in result.images]
+    for block in side.said:
+        if isinstance(block, TextBlock):
+            parts.append({"type": "input_text", "text": block.text})
+        else:
+            parts.append(_attachment(block, takes_images=takes_images))
+    if parts:
+        items.append({"type": "message", "role": "user", "content": parts})
+    return items
+
+
+def _attachment(block: ImageBlock | FileBlock, *, takes_images: bool) -> dict[str, Any]:
+    if block.data is None or not takes_images:
+        return {"type": "input_text", "text": missing_note(block)}
+    url = f"data:{block.mime};base64,{block.data}"
+    if isinstance(block, ImageBlock):
+        return {"type": "input_image", "image_url": url}
+    return {"type": "input_file", "filename": block.filename or "file", "file_data": url}
+
+
+def _assistant(side: AssistantSide) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for block in side.blocks:
+        if isinstance(block, ToolCallBlock):
+            items.append(
+                {
+                    "type": "function_call",
+                    "call_id": block.id,
+                    "name": tool_name(block.name),
+                    "arguments": encode_json(block.arguments).decode(),
+                }
+            )
+        elif isinstance(block, ThinkingBlock) and block.form == "responses":
+            items += _reasoning(block)
+        elif isinstance(block, TextBlock):
+            items.append(_said(clean(block.text)))
+        elif block.form == "think-tag":
+            items.append(_said(f"{OPEN}{block.text}{block.signature or CLOSE}"))
+    return items
+
+
+def _said(text: str) -> dict[str, Any]:
+    return {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]}
+
+
+def _reasoning(block: ThinkingBlock) -> list[dict[str, Any]]:
+    if block.encrypted is None:  # without state over there, an id alone names nothing
+        return []
+    summary = [{"type": "summary_text", "text": clean(block.text)}] if block.text.strip() else []
+    item: dict[str, Any] = {"type": "reasoning", "summary": summary, "encrypted_content": block.encrypted}
+    if block.signature:
+        item["id"] = block.signature
+    return [item]
+
+
+class Reader(AnswerReader):
+    """Complete with `response.completed` or `response.incomplete`."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._items: dict[Any, TextPart | ThinkingPart | CallPart] = {}
+        self._done: set[Any] = set()
+
+    def feed(self, event: SseEvent) -> bool:
+        data = event.data.strip()
+        if not data or data == b"[DONE]" or event.name in ("ping", "keepalive"):
+            return False
+        value = self.decoded(data)
+        if value is None:
+            return False
+        kind = as_text(value.get("type")) or event.name
+        if kind in ("ping", "keepalive"):
+            return False
+        if kind == "error" or (value.get("error") and not kind.startswith("response.")):
+            self.fail(value)
+        if as_object(value.get("base_resp")).get("status_code"):
+            self.fail(value)
+        self._take(kind, value)
+        return kind.startswith("response.")
+
+    def feed_body(self, body: dict[str, Any]) -> bool:
+        if body.get("error") or as_object(body.get("base_resp")).get("status_code"):
+            self.fail(body)
+        if not isinstance(body.get("output"), list):
+            return False
+        self._complete(body)
+        return True
+
+    def _take(self, kind: str, value: dict[str, Any]) -> None:
+        key = value.get("output_index", value.get("item_id"))
+        if kind == "response.output_text.delta":
+            self._items.setdefault(key, TextPart())
+            self.draft.add_text(as_text(value.get("delta")))
+        elif kind == "response.function_call_arguments.delta":
+            self.draft.add_arguments(self._call(key), as_text(value.get("delta")))
+        elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
+            self.draft.think(self._thinking(key), as_text(value.get("delta")))
+        elif kind == "response.reasoning_summary_part.added" and value.get("summary_index"):
+            self.draft.think(self._thinking(key), "\n\n")
+        elif kind == "response.refusal.delta":
+            self.refusal += as_text(value.get("delta"))
+        elif kind == "response.output_item.added":
+            self._open(key, as_object(value.get("item")))
+        elif kind == "response.output_item.done":
+            self._finish_item(key, as_object(value.get("item")))
+        elif kind in ("response.completed", "response.incomplete"):
+            self._complete(as_object(value.get("response")))
+        elif kind in ("response.failed", "response.cancelled"):
+            self._fail_response(as_object(value.get("response")))
+
+    def _call(self, key: Any) -> CallPart:
+        part = self._items.get(key)
+        if not isinstance(part, CallPart):
+            part = self._items[key] = CallPart()
+        return part
+
+    def _thinking(self, key: Any) -> ThinkingPart:
+        part = self._items.get(key)
+        if not isinstance(part, ThinkingPart):
+            part = self._items[key] = ThinkingPart("responses")
+        return part
+
+    def _open(self, key: Any, item: dict[str, Any]) -> None:
+        kind = item.get("type")
+        if kind == "function_call":
+            call = self._call(key)
+            call.name = as_text(item.get("name")) or call.name
+            call.wire_id = as_text(item.get("call_id"))
+            self.draft.add_arguments(call, "")
+        elif kind == "reasoning":
+            self.draft.place(self._thinking(key))
+
+    def _finish_item(self, key: Any, item: dict[str, Any]) -> None:
+        """Take from the whole item what its deltas did not bring."""
+        if key in self._done:
+            return
+        self._done.add(key)
+        kind = item.get("type")
+        if kind == "function_call":
+            call = self._call(key)
+            call.name = as_text(item.get("name")) or call.name
+            given = item.get("arguments")
+            text = encode_json(given).decode() if isinstance(given, dict) else as_text(given)
+            self.draft.add_arguments(call, "" if call.arguments_text else text)
+        elif kind == "reasoning":
+            self._finish_reasoning(self._thinking(key), item)
+        elif kind == "message":
+            self._finish_message(key, item)
+
+    def _finish_reasoning(self, part: ThinkingPart, item: dict[str, Any]) -> None:
+        if not part.pieces:
+            texts = [as_text(as_object(piece).get("text")) for piece in as_list(item.get("summary"))]
+            texts = texts or [as_text(as_object(piece).get("text")) for piece in as_list(item.get("content"))]
+            self.draft.think(part, "\n\n".join(texts))
+        part.encrypted = as_text(item.get("encrypted_content")) or None
+        part.signature = as_text(item.get("id")) or None
+        if part.encrypted or part.pieces:
+            self.draft.place(part)
+
+    def _finish_message(self, key: Any, item: dict[str, Any]) -> None:
+        had_text = key in self._items
+        for content in map(as_object, as_list(item.get("content"))):
+            if content.get("type") == "output_text" and not had_text:
+                self.draft.add_text(as_text(content.get("text")))
+            elif content.get("type") == "refusal" and not self.refusal:
+                self.refusal = as_text(content.get("refusal"))
+        self.draft.end_text()
+
+    def _complete(self, response: dict[str, Any]) -> None:
+        for position, item in enumerate(map(as_object, as_list(response.get("output")))):
+            key = (
+                item.get("id") if item.get("id") in self._items or item.get("id") in self._done else position
+            )
+            self._finish_item(key, item)
+        merge_counts(self.counts, response.get("usage"))
+        status = as_text(response.get("status")) or "completed"
+        if status == "failed":
+            self._fail_response(response)
+        reason = as_text(as_object(response.get("incomplete_details")).get("reason"))
+        self.label = reason or status
+        self.is_complete = self.is_terminal = True
+
+    def _fail_response(self, response: dict[str, Any]) -> None:
+        merge_counts(self.counts, response.get("usage"))
+        self.fail({"error": response.get("error") or {"message": "the response failed"}})
+
+    def usage(self) -> Usage:
+        counts = self.counts
+        given, output = counts.get("input_tokens"), counts.get("output_tokens")
+        cached = counts.get("input_tokens_details.cached_tokens")
+        written = counts.get("input_tokens_details.cache_write_tokens")
+        reasoning = counts.get("output_tokens_details.reasoning_tokens")
+        if output is not None and reasoning:
+            output = max(output - reasoning, 0)
+        if given is not None:
+            given = max(given - (cached or 0) - (written or 0), 0)
+        return Usage(
+            input_tokens=given,
+            output_tokens=output,
+            reasoning_tokens=reasoning,
+            cache_read_tokens=cached,
+            cache_write_tokens=written,
+        )

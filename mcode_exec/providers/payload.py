@@ -1,0 +1,142 @@
+"""JSON and text as providers really send them.
+
+`decode` accepts whatever a JSON reader of good will can read: msgspec first,
+the standard library for lone surrogates, raw control characters and broken
+UTF-8.  Text that leaves this room is valid UTF-8 without NUL: `clean` sees to
+that, and `TextJoiner` mends a surrogate pair that was cut between two pieces.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+REPLACEMENT = "\ufffd"
+
+_decoder = msgspec.json.Decoder()
+_encoder = msgspec.json.Encoder()
+
+
+class PayloadError(ValueError):
+    """Not JSON."""
+
+
+def decode(data: bytes | str, *, takes_nan: bool = True) -> Any:
+    """The value of a JSON text; NaN and the infinities, where taken at all, are null.
+
+    Raises: PayloadError for anything that is no JSON, or is nested too deeply.
+    """
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _decode_hostile(data, takes_nan)
+
+
+def _decode_hostile(data: bytes | str, takes_nan: bool) -> Any:
+    import json
+
+    def constant(name: str) -> None:
+        if not takes_nan:
+            raise PayloadError(f"{name} is no JSON")
+
+    text = data if isinstance(data, str) else data.decode("utf-8", "replace")
+    try:
+        return json.loads(text, strict=False, parse_constant=constant)
+    except (ValueError, RecursionError) as error:
+        raise PayloadError(str(error)) from None
+
+
+def encode(value: Any) -> bytes:
+    """Compact JSON in the order the value was built: equal values give equal bytes."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(clean_value(value))
+
+
+def clean(text: str) -> str:
+    """`text` with NUL and lone surrogates as U+FFFD; pairs of surrogates become their character."""
+    if "\0" in text:
+        text = text.replace("\0", REPLACEMENT)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text
+
+
+def clean_value(value: Any) -> Any:
+    """`clean` for every text inside a JSON value, keys included."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(key)): clean_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [clean_value(item) for item in value]
+    return value
+
+
+class TextJoiner:
+    """Cleans a text that comes in pieces, holding back half a surrogate pair until the next piece."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        if self._held:
+            piece = self._held + piece
+            self._held = ""
+        if piece and "\ud800" <= piece[-1] <= "\udbff":
+            self._held = piece[-1]
+            piece = piece[:-1]
+        return clean(piece)
+
+    def finish(self) -> str:
+        held, self._held = self._held, ""
+        return clean(held)
+
+
+def parse_arguments(text: str) -> dict[str, Any] | None:
+    """The arguments of a tool call from its text; None when they are no JSON object.
+
+    Nothing at all and `null` are the empty object; an object that was encoded
+    twice (a JSON string that holds one) is taken as what it means.
+    """
+    if not text.strip():
+        return {}
+    try:
+        value = decode(text, takes_nan=False)
+        if isinstance(value, str):
+            value = decode(value, takes_nan=False) if value.strip() else {}
+    except PayloadError:
+        return None
+    if value is None:
+        return {}
+    return clean_value(value) if isinstance(value, dict) else None
+
+
+def as_count(value: Any) -> int | None:
+    """A token count, or None for anything that is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return int(value) if 0 <= value < 1e15 else None
+
+
+def as_text(value: Any) -> str:
+    """`value` if it is text, else nothing."""
+    return value if isinstance(value, str) else ""
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """`value` if it is an object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """`value` if it is an array, else an empty one."""
+    return value if isinstance(value, list) else []

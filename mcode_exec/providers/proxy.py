@@ -1,0 +1,115 @@
+"""Which proxy, if any, a request goes through: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
+
+Lower-case names win over upper-case ones and empty ones count as unset.
+Loopback addresses are never sent to a proxy: no proxy could reach this machine's
+own.  NO_PROXY holds host suffixes, `host:port`, addresses, networks in CIDR form
+and `*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from msgspec import Struct
+
+from mcode_exec.errors import ConfigError
+
+
+class Proxy(Struct, frozen=True):
+    host: str
+    port: int
+    is_tls: bool
+    #: value of the proxy-authorization header
+    authorization: str | None = None
+
+
+def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Proxy | None:
+    """The proxy for a target.
+
+    Raises: ConfigError if one is named that cannot be used.
+    """
+    name, value = _setting(f"{scheme}_proxy", environ)
+    if not value:
+        name, value = _setting("all_proxy", environ)
+    if not value or is_loopback(host) or _is_exempt(host, port, _setting("no_proxy", environ)[1]):
+        return None
+    return _parse(name, value)
+
+
+def _setting(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    for spelling in (name, name.upper()):
+        if value := environ.get(spelling, "").strip():
+            return spelling, value
+    return name, ""
+
+
+def _parse(name: str, value: str) -> Proxy:
+    try:
+        parts = urlsplit(value if "://" in value else f"http://{value}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError(f"{name} is no proxy address; write http://host:port") from None
+    if parts.scheme.startswith("socks"):
+        raise ConfigError(
+            f"{name} names a SOCKS proxy, which mcode does not speak; "
+            f"set an http:// proxy, or add the provider's host to NO_PROXY"
+        )
+    if parts.scheme not in ("http", "https") or not host:
+        raise ConfigError(f"{name} is no proxy address; write http://host:port")
+    is_tls = parts.scheme == "https"
+    return Proxy(host, port or (443 if is_tls else 80), is_tls, _authorization(parts))
+
+
+def _authorization(parts: SplitResult) -> str | None:
+    if parts.username is None:
+        return None
+    from base64 import b64encode
+
+    pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return "Basic " + b64encode(pair.encode()).decode("ascii")
+
+
+def is_loopback(host: str) -> bool:
+    return (
+        host in ("localhost", "::1")
+        or host.endswith(".localhost")
+        or (host.startswith("127.") and host.replace(".", "").isdigit())
+    )
+
+
+def _is_exempt(host: str, port: int, no_proxy: str) -> bool:
+    return any(_matches(host, port, entry) for entry in no_proxy.replace(",", " ").split())
+
+
+def _matches(host: str, port: int, entry: str) -> bool:
+    if entry == "*":
+        return True
+    if "/" in entry:
+        return _is_in_network(host, entry)
+    name, wanted_port = _split_port(entry.lower())
+    if wanted_port is not None and wanted_port != port:
+        return False
+    name = name.removeprefix("*").removeprefix(".").rstrip(".")
+    host = host.lower().rstrip(".")
+    return bool(name) and (host == name or host.endswith("." + name))
+
+
+def _split_port(entry: str) -> tuple[str, int | None]:
+    if entry.startswith("["):
+        name, _, port = entry[1:].partition("]")
+        port = port.removeprefix(":")
+    elif entry.count(":") == 1:
+        name, _, port = entry.partition(":")
+    else:  # a plain name, or an IPv6 address without brackets
+        return entry, None
+    return name, int(port) if port.isascii() and port.isdigit() else None
+
+
+def _is_in_network(host: str, network: str) -> bool:
+    from ipaddress import ip_address, ip_network
+
+    try:
+        return ip_address(host) in ip_network(network.strip("[]"), strict=False)
+    except (ValueError, TypeError):
+        return False

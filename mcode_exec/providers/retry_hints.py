@@ -1,0 +1,54 @@
+"""When a provider says to come back, in every odd form; a hint that cannot be read is none."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+#: no hint is longer than a day; what waits on it is capped far below
+_MAX_MS = 86_400_000
+
+
+def retry_after_ms(headers: list[tuple[bytes, bytes]], now_ms: int) -> int | None:
+    """Milliseconds to wait: `retry-after-ms`, else `retry-after` in seconds or as a date.
+
+    Never raises; past dates and negative numbers are 0.
+    """
+    for wanted, unit_ms in ((b"retry-after-ms", 1.0), (b"retry-after", 1000.0)):
+        for name, value in headers:
+            if name != wanted:
+                continue
+            text = value.decode("latin-1").strip()
+            found = _number_ms(text, unit_ms)
+            if found is None and unit_ms > 1.0:
+                found = _date_ms(text, now_ms)
+            if found is not None:
+                return found
+    return None
+
+
+def _number_ms(text: str, unit_ms: float) -> int | None:
+    if "_" in text:  # float() takes 1_000
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not isfinite(number):
+        return None
+    return int(min(max(number * unit_ms, 0.0), _MAX_MS))
+
+
+def _date_ms(text: str, now_ms: int) -> int | None:
+    if not text:
+        return None
+    import calendar
+    from email.utils import parsedate_tz
+
+    try:
+        fields = parsedate_tz(text)
+        if fields is None:
+            return None
+        at_s = calendar.timegm((*fields[:6], 0, 0, 0)) - (fields[9] or 0)
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return None
+    return int(min(max(at_s * 1000 - now_ms, 0), _MAX_MS))

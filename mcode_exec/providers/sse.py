@@ -1,0 +1,91 @@
+"""Server-sent events: bytes to events, as the standard has it.
+
+Lines end at LF, CR or CRLF and nowhere else (U+2028 and its like are text),
+wherever the network cut the bytes.  Comments, `id` and `retry` yield nothing;
+an event that the stream's end cut short is not delivered.  Data stays bytes:
+UTF-8 cannot be cut inside a character here, and the JSON reader checks it.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mcode_exec.errors import ModelCallError
+
+#: largest event, bytes; a model's whole answer fits into it many times over
+MAX_EVENT_BYTES = 32 * 1024 * 1024
+
+
+class SseEvent(Struct, frozen=True):
+    name: str
+    data: bytes
+
+
+class SseParser:
+    """Feed it bytes as they come; it gives the events that they complete."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max = max_event_bytes
+        self._pieces: list[bytes] = []  # an unfinished line
+        self._pieces_bytes = 0
+        self._data: list[bytes] = []
+        self._data_bytes = 0
+        self._name = ""
+        self._skips_lf = False
+        self._is_first_line = True
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """Raises: ModelCallError (LLM_BAD_RESPONSE) for an event above the limit."""
+        if not chunk:
+            return []
+        if self._skips_lf and chunk[:1] == b"\n":
+            chunk = chunk[1:]
+        self._skips_lf = chunk[-1:] == b"\r"
+        if b"\r" in chunk:
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        if b"\n" not in chunk:
+            self._hold(chunk)
+            return []
+        lines = (b"".join(self._pieces) + chunk).split(b"\n")
+        self._pieces.clear()
+        self._pieces_bytes = 0
+        tail = lines.pop()
+        events = self._take(lines)
+        if tail:
+            self._hold(tail)
+        return events
+
+    def _hold(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._pieces_bytes += len(piece)
+        self._check(self._pieces_bytes)
+
+    def _check(self, more: int) -> None:
+        if self._data_bytes + more > self._max:
+            raise ModelCallError(
+                "LLM_BAD_RESPONSE", f"the provider sent an event of more than {self._max} bytes"
+            )
+
+    def _take(self, lines: list[bytes]) -> list[SseEvent]:
+        events: list[SseEvent] = []
+        if self._is_first_line:
+            self._is_first_line = False
+            lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        for line in lines:
+            if not line:
+                if self._data:
+                    events.append(SseEvent(self._name, b"\n".join(self._data)))
+                    self._data.clear()
+                    self._data_bytes = 0
+                self._name = ""
+                continue
+            field, _, value = line.partition(b":")
+            if value[:1] == b" ":
+                value = value[1:]
+            if field == b"data":
+                self._check(len(value))
+                self._data.append(value)
+                self._data_bytes += len(value) + 1
+            elif field == b"event":
+                self._name = value.decode("utf-8", "replace")
+        return events
