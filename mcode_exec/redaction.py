@@ -13,7 +13,8 @@ by whoever makes the Redactor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 MASK = "***"
@@ -38,6 +39,26 @@ _MAX_HELD_CHARS = 16 * 1024
 def is_maskable(value: str) -> bool:
     """Whether `value` is long and uncommon enough to be told from ordinary text."""
     return len(value) >= MIN_SECRET_CHARS and len(set(value)) >= 4 and value.lower() not in _COMMON_WORDS
+
+
+def secret_values(env: Mapping[str, str], names: Iterable[str] = ()) -> list[str]:
+    """What the variables of `env` hold that are secret by their name, or are named in `names`.
+
+    Narrower than the list of variables that commands do not get: the value of
+    `AWS_REGION` or of a socket is no secret, and a path is where one lies.
+    """
+    named = frozenset(names)
+    return [
+        value
+        for name, value in env.items()
+        if (name in named or _names_a_secret(name.upper()))
+        and is_maskable(value.strip())
+        and not (value.startswith("/") and os.path.exists(value))
+    ]
+
+
+def _names_a_secret(name: str) -> bool:
+    return name.endswith(("_KEY", "_TOKEN", "_SECRET", "APIKEY")) or "PASSWORD" in name
 
 
 class Redactor:

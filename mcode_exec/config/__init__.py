@@ -61,6 +61,9 @@ def load(*, flag_file: str | None, env: Mapping[str, str], workspace: str, trust
     `workspace` is the canonical workspace directory, `flag_file` what `--config` says.
     Raises: ConfigError.
     """
+    if env.get("MCODE_DATABASE_URL"):
+        # a run that silently kept its sessions elsewhere would be worse than none
+        raise ConfigError("MCODE_DATABASE_URL is not available in this version of mcode; unset it.")
     user_file = config_file(flag_file, env)
     is_named = bool(flag_file or env.get("MCODE_CONFIG"))
     workspace_file = os.path.join(workspace, ".mcode", "config.toml")

@@ -18,6 +18,10 @@ Auth = Literal["bearer", "x-api-key", "api-key"]
 
 BUILT_IN = "built-in"
 
+#: headers and query parameters whose value is a key that was written out
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
+_SECRET_PARAMETERS = frozenset({"key", "api_key", "api-key", "apikey", "token", "access_token"})
+
 
 class CostConfig(Struct, frozen=True, kw_only=True):
     """USD per million tokens, as far as the configuration says."""
@@ -142,3 +146,14 @@ class Config(Struct, frozen=True, kw_only=True):
     def secret_env_names(self) -> frozenset[str]:
         """Variables that hold a provider key, whatever their names look like."""
         return frozenset(p.api_key_env for p in self.providers.values() if p.api_key_env)
+
+    @property
+    def secret_literals(self) -> tuple[str, ...]:
+        """Keys that stand in headers and query parameters as they are: to be masked like any other."""
+        return tuple(
+            value
+            for provider in self.providers.values()
+            for table, secret in ((provider.headers, _SECRET_HEADERS), (provider.query, _SECRET_PARAMETERS))
+            for name, value in table.items()
+            if name.lower() in secret
+        )

@@ -362,6 +362,18 @@ def test_no_value_under_a_known_key_raises_anything_but_a_config_error(
         pass
 
 
+def test_a_store_elsewhere_is_not_silently_ignored(place: Place) -> None:
+    assert "MCODE_DATABASE_URL" in place.fault(MCODE_DATABASE_URL="postgresql://x")
+    assert place.load(MCODE_DATABASE_URL="") == Config()
+
+
+def test_keys_that_were_written_into_headers_are_known_to_be_secret(place: Place) -> None:
+    place.user_file.write_text(
+        "[providers.x]\nheaders = { X-Api-Key = 'k-1', team = 't' }\nquery = { key = 'k-2', v = '1' }"
+    )
+    assert place.load().secret_literals == ("k-1", "k-2")
+
+
 def test_an_agents_prompt_is_read_from_its_file(place: Place) -> None:
     place.user_file.write_text("[agents.r]\nprompt_file = 'r.md'\n[agents.s]\nprompt = 'be s'")
     read = place.load()

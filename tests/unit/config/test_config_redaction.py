@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcode_exec.redaction import MASK, Redactor, StreamRedactor, is_maskable
+from mcode_exec.redaction import MASK, Redactor, StreamRedactor, is_maskable, secret_values
 
 SECRET = 'pa+ss/w"örd&9 %'
 
@@ -168,3 +168,22 @@ def test_any_secret_is_masked_and_cutting_changes_nothing(text: str, secret: str
     if is_maskable(secret.strip()):
         assert secret.strip() not in out
     assert streamed(redactor, list(whole)) == out
+
+
+def test_the_values_of_secret_variables_are_found_and_ordinary_ones_are_not() -> None:
+    env = {
+        "ACME_API_KEY": "value-of-a-key",
+        "GH_TOKEN": "value-of-a-token",
+        "db_password": "value-of-a-password",
+        "ODD": "value-of-the-odd-one",
+        "SHORT_KEY": "short",
+        "AWS_REGION": "eu-central-1",
+        "SIGNING_KEY": "/etc/passwd",
+        "PATH": "/usr/bin:/bin",
+    }
+    assert secret_values(env, ["ODD"]) == [
+        "value-of-a-key",
+        "value-of-a-token",
+        "value-of-a-password",
+        "value-of-the-odd-one",
+    ]
