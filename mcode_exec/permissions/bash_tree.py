@@ -19,6 +19,7 @@ from msgspec import Struct
 from tree_sitter import Language, Node, Parser
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.bash_words import SCOPES, WordReader, text_of
 from mcode_exec.permissions.script import Redirect, Simple, Word, literal
 from mcode_exec.permissions.tampering import tampers
 
@@ -31,8 +32,8 @@ _QUOTED = frozenset(
     {"raw_string", "string_content", "string", "ansi_c_string", "heredoc_body", "heredoc_content", "comment"}
 )
 _REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
+_HEREDOC_PARTS = _REDIRECTS | {"heredoc_start", "heredoc_body", "heredoc_end", "file_descriptor"}
 _LOOPS = frozenset({"for_statement", "while_statement", "c_style_for_statement"})
-_SCOPES = frozenset({"subshell", "command_substitution", "process_substitution"})
 
 
 class Stdin(Struct, frozen=True):
@@ -40,6 +41,9 @@ class Stdin(Struct, frozen=True):
 
     kind: Literal["none", "stream"] | Word = "none"
     piped_from: frozenset[str] = frozenset()
+
+
+_NO_STDIN = Stdin()
 
 
 class Walker:
@@ -53,6 +57,7 @@ class Walker:
         self.unparsed: list[str] = []
         self.tampered: set[str] = set()
         self._home = home
+        self._words = WordReader(home, self)
         self._directories = directories
         self._after_cd: tuple[str, ...] | None = None
         self._loops = 0
@@ -78,7 +83,7 @@ class Walker:
                     return
             at += size
 
-    def visit(self, node: Node, stdin: Stdin) -> None:
+    def visit(self, node: Node, stdin: Stdin = _NO_STDIN) -> None:
         if self._depth >= _DEEPEST:
             self.unparsed.append("it is nested too deeply")
             return
@@ -102,14 +107,14 @@ class Walker:
             self._pipeline(node, stdin)
         elif kind == "list":
             self._list(node, stdin)
-        elif kind in _SCOPES:
+        elif kind in SCOPES:
             self._scope(node, stdin)
         elif kind in _LOOPS:
             self._loops += 1
             for child in node.children:
-                if child.type == "variable_name" and tampers(_text(child), quoting.unknown("")):
-                    self.tampered.add(_text(child))
-            self._children(node, stdin)
+                if child.type == "variable_name" and tampers(text_of(child), quoting.unknown("")):
+                    self.tampered.add(text_of(child))
+            self.visit_children(node, stdin)
             self._loops -= 1
         elif kind == "variable_assignment":
             self._assignment(node)
@@ -120,17 +125,17 @@ class Walker:
         elif kind == "comment":
             self._comment(node)
         elif node.child_count:
-            self._children(node, stdin)
+            self.visit_children(node, stdin)
         else:
-            self._leaf(node)
+            self.visit_leaf(node)
 
-    def _children(self, node: Node, stdin: Stdin) -> None:
+    def visit_children(self, node: Node, stdin: Stdin = _NO_STDIN) -> None:
         for child in node.children:
             self.visit(child, stdin)
 
-    def _leaf(self, node: Node) -> None:
+    def visit_leaf(self, node: Node) -> None:
         if node.type in ("word", "heredoc_content", "heredoc_body", "string_content", "regex"):
-            text = _text(node)
+            text = text_of(node)
             if quoting.has_backquote(text) or "$(" in text:
                 self.unparsed.append("a substitution in it is not understood")
 
@@ -162,7 +167,7 @@ class Walker:
                 if tampers(name, value):
                     tampered.append(name)
             else:
-                word = self._word(child)
+                word = self._words.read(child)
                 if words and end >= 0 and self._is_glued(node, end, child.start_byte):
                     word = quoting.joined([words.pop(), word])
                 words.append(word)
@@ -221,13 +226,13 @@ class Walker:
                     self.tampered.add(name)
                 words.append(quoting.joined([literal(name + "="), value]))
             elif child.is_named or not words:
-                words.append(self._word(child))
+                words.append(self._words.read(child))
         substitutes = frozenset(_names(self.commands[first:]))
         self._emit(Simple(words=tuple(words), substitutes=substitutes, directories=self._directories))
 
     def _test(self, node: Node) -> None:
-        self._children(node, Stdin())
-        opening, _, rest = _text(node).partition(" ")
+        self.visit_children(node, Stdin())
+        opening, _, rest = text_of(node).partition(" ")
         inside = " ".join(rest.split())
         is_known = "$" not in inside and "`" not in inside
         rest_word = literal(inside) if is_known else quoting.unknown(inside)
@@ -243,8 +248,8 @@ class Walker:
         if target.type != "variable_name":
             self.visit(target, Stdin())
         values = [child for child in rest if child.type not in ("=", "+=")]
-        value = self._word(values[0]) if values else literal("")
-        return _text(target), value
+        value = self._words.read(values[0]) if values else literal("")
+        return text_of(target), value
 
     # -- structure ----------------------------------------------------------------------------------------------
 
@@ -284,10 +289,10 @@ class Walker:
     def _scope(self, node: Node, stdin: Stdin) -> None:
         saved = (self._directories, self._loops, self._after_cd)
         self._loops = 0
-        if node.type == "command_substitution" and _text(node).lstrip().startswith("`"):
-            self.nested.append(quoting.backquoted(_text(node).strip()[1:-1]))
+        if node.type == "command_substitution" and text_of(node).lstrip().startswith("`"):
+            self.nested.append(quoting.backquoted(text_of(node).strip()[1:-1]))
         else:
-            self._children(node, stdin if node.type == "subshell" else Stdin())
+            self.visit_children(node, stdin if node.type == "subshell" else Stdin())
         self._directories, self._loops, self._after_cd = saved
 
     def _redirected(self, node: Node, stdin: Stdin) -> None:
@@ -318,14 +323,8 @@ class Walker:
         for child in node.children:
             if child.type == "pipeline":
                 self._pipeline(child, Stdin(stdin.kind if isinstance(stdin.kind, Word) else "stream", names))
-            elif child.is_named and child.type not in (
-                *_REDIRECTS,
-                "heredoc_start",
-                "heredoc_body",
-                "heredoc_end",
-            ):
-                if child.type != "file_descriptor":
-                    self.visit(child, Stdin())
+            elif child.is_named and child.type not in _HEREDOC_PARTS:
+                self.visit(child)
 
     # -- redirections -------------------------------------------------------------------------------------------
 
@@ -339,7 +338,7 @@ class Walker:
     def _file_redirect(self, node: Node) -> tuple[list[Word], bool]:
         """Note the file; returns words that bash counts as arguments, and whether it replaces stdin."""
         operator = next((c.type for c in node.children if not c.is_named), "")
-        targets = [self._word(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
+        targets = [self._words.read(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
         reads = operator.startswith("<")
         if targets:
             target = targets[0]
@@ -352,7 +351,7 @@ class Walker:
 
     def _text_redirect(self, node: Node, stdin: Stdin) -> Stdin:
         if node.type == "herestring_redirect":
-            words = [self._word(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
+            words = [self._words.read(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
             return Stdin(words[0] if words else "stream", stdin.piped_from)
         start = body = None
         for child in node.children:
@@ -364,8 +363,8 @@ class Walker:
                 extra, _ = self._file_redirect(child)
                 if extra:
                     self.unparsed.append("words behind a redirection are not understood")
-        text = _text(body) if body is not None else ""
-        if start is None or any(c in _text(start) for c in "'\"\\"):
+        text = text_of(body) if body is not None else ""
+        if start is None or any(c in text_of(start) for c in "'\"\\"):
             return Stdin(literal(text), stdin.piped_from)
         if body is not None:
             self._heredoc_substitutions(body, text)
@@ -389,87 +388,6 @@ class Walker:
         if not body.children and "$(" in text.replace("\\$(", ""):
             self.unparsed.append("a substitution in it is not understood")
 
-    # -- words --------------------------------------------------------------------------------------------------
-
-    def _word(self, node: Node, *, at_start: bool = True) -> Word:
-        """What bash makes of a word; substitutions in it are walked."""
-        kind = node.type
-        if kind == "command_name":
-            return self._word(node.children[0]) if node.child_count else literal(_text(node))
-        if kind == "concatenation":
-            return self._concatenation(node)
-        if (
-            kind in ("word", "number", "variable_name", "test_operator", "special_variable_name")
-            and not node.child_count
-        ):
-            return self._plain_word(_text(node), at_start=at_start)
-        if kind == "raw_string":
-            return literal(_text(node)[1:-1])
-        if kind == "ansi_c_string":
-            value = quoting.ansi_c(_text(node)[2:-1])
-            return Word(value, value)
-        if kind == "string":
-            return self._string(node)
-        if kind == "translated_string":
-            return self._word(node.children[-1], at_start=False)
-        if kind in ("simple_expansion", "expansion") and self._home and _text(node) in ("$HOME", "${HOME}"):
-            return literal(self._home)
-        if not node.is_named:
-            return literal(_text(node))
-        self.visit_inside(node)
-        return quoting.unknown(_text(node))
-
-    def visit_inside(self, node: Node) -> None:
-        if node.type in _SCOPES:
-            self.visit(node, Stdin())
-        else:
-            self._children(node, Stdin())
-            if not node.child_count:
-                self._leaf(node)
-
-    def _plain_word(self, text: str, *, at_start: bool) -> Word:
-        if quoting.has_backquote(text):
-            self.unparsed.append("a substitution in it is not understood")
-            return quoting.unknown(text)
-        if quoting.braces_expand(text):
-            return quoting.unknown(text)
-        if at_start and text.startswith("~"):
-            name, slash, rest = text.partition("/")
-            if name == "~" and self._home:
-                return quoting.joined([literal(self._home), quoting.unquoted(slash + rest)])
-            return quoting.joined([quoting.unknown(name), quoting.unquoted(slash + rest)])
-        return quoting.unquoted(text)
-
-    def _concatenation(self, node: Node) -> Word:
-        parts = [self._word(child, at_start=i == 0) for i, child in enumerate(node.children)]
-        text = _text(node)
-        opens = any(
-            child.type in ("word", "brace_expression") and "{" in _text(child) for child in node.children
-        )
-        if opens and quoting.braces_expand(text):
-            return quoting.unknown(text)
-        return quoting.joined(parts)
-
-    def _string(self, node: Node) -> Word:
-        parts: list[Word] = []
-        end = node.start_byte + 1
-        source = node.text or b""
-        for child in node.children:
-            if child.type == '"':
-                continue
-            if child.start_byte > end:
-                parts.append(
-                    literal(_decoded(source[end - node.start_byte : child.start_byte - node.start_byte]))
-                )
-            if child.type == "string_content":
-                parts.append(literal(quoting.double_quoted(_text(child))))
-            else:
-                parts.append(self._word(child, at_start=False))
-            end = child.end_byte
-        if node.end_byte - 1 > end:
-            parts.append(literal(_decoded(source[end - node.start_byte : -1])))
-        return quoting.joined(parts) if parts else literal("")
-
     def _is_glued(self, parent: Node, end: int, start: int) -> bool:
         """Two words without white space between them, but perhaps a line continuation, are one word."""
         gap = (parent.text or b"")[end - parent.start_byte : start - parent.start_byte]
@@ -485,11 +403,3 @@ def _substituting(command: Simple, inside: list[Simple]) -> Simple:
 def _names(commands: list[Simple]) -> list[str]:
     """Every word that may name a program: behind wrappers the name is not the first one."""
     return [w.text.rpartition("/")[2] for c in commands for w in c.words[:12] if w.is_literal]
-
-
-def _text(node: Node) -> str:
-    return _decoded(node.text or b"")
-
-
-def _decoded(source: bytes) -> str:
-    return source.decode("utf-8", "replace")

@@ -6,15 +6,17 @@ from collections.abc import Iterable
 
 from mcode_exec.permissions.options import operands
 from mcode_exec.permissions.script import Simple
+from mcode_exec.permissions.vocabulary import names
 
 _DIRECTORIES = frozenset({".ssh", ".aws", ".gnupg", ".azure", ".password-store", ".oci"})
-_IN_HOME = (
-    ".netrc", ".npmrc", ".yarnrc", ".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".kube/config", ".docker/config.json",
-    ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/glab-cli", ".cargo/credentials",
-    ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle/gradle.properties", ".terraformrc",
-    ".terraform.d", ".config/op", ".local/share/keyrings", ".config/rclone", ".config/containers/auth.json", ".vault-token",
-    ".bash_history", ".zsh_history", ".claude/.credentials.json", ".codex/auth.json", ".config/google-chrome", ".mozilla",
-)  # fmt: skip
+_IN_HOME = names(
+    ".netrc .npmrc .yarnrc .pypirc .git-credentials .pgpass .my.cnf .kube/config .docker/config.json "
+    ".config/gcloud .config/gh .config/hub .config/git/credentials .config/glab-cli "
+    ".cargo/credentials .cargo/credentials.toml .gem/credentials .m2/settings.xml "
+    ".gradle/gradle.properties .terraformrc .terraform.d .config/op .local/share/keyrings "
+    ".config/rclone .config/containers/auth.json .vault-token .bash_history .zsh_history "
+    ".claude/.credentials.json .codex/auth.json .config/google-chrome .mozilla"
+)
 _ANYWHERE = frozenset(
     {
         ".netrc",
@@ -41,13 +43,32 @@ _SYSTEM = (
 _ENV_SAMPLES = frozenset({".env.example", ".env.sample", ".env.template", ".env.dist", ".envrc.example"})
 
 #: commands that print a credential, by their first words
-_PRINTING = (
-    ("git", "credential"), ("gh", "auth", "token"), ("glab", "auth", "token"), ("gcloud", "auth", "print-access-token"),
-    ("gcloud", "auth", "print-identity-token"), ("aws", "configure", "get"), ("aws", "configure", "export-credentials"),
-    ("aws", "sts"), ("aws", "secretsmanager"), ("aws", "ssm"), ("az", "account", "get-access-token"), ("pass",),
-    ("op",), ("vault",), ("security", "find-generic-password"), ("security", "find-internet-password"), ("secret-tool",),
-    ("gpg", "--export-secret-keys"), ("kubectl", "get", "secret"), ("kubectl", "get", "secrets"), ("heroku", "auth:token"),
-)  # fmt: skip
+_PRINTING = tuple(
+    tuple(phrase.split())
+    for phrase in (
+        "git credential",
+        "gh auth token",
+        "glab auth token",
+        "gcloud auth print-access-token",
+        "gcloud auth print-identity-token",
+        "aws configure get",
+        "aws configure export-credentials",
+        "aws sts",
+        "aws secretsmanager",
+        "aws ssm",
+        "az account get-access-token",
+        "pass",
+        "op",
+        "vault",
+        "security find-generic-password",
+        "security find-internet-password",
+        "secret-tool",
+        "gpg --export-secret-keys",
+        "kubectl get secret",
+        "kubectl get secrets",
+        "heroku auth:token",
+    )
+)
 
 
 def is_env_file(path: str) -> bool:
@@ -78,6 +99,6 @@ def is_credential_file(path: str, homes: Iterable[str]) -> bool:
 
 
 def prints_credential(command: Simple) -> bool:
-    words = [command.name, *(w.text for w in operands(command.words))]
+    given = [command.name, *(w.text for w in operands(command.words))]
     flagged = [command.name, *(w.text for w in command.words[1:2])]
-    return any(tuple(words[: len(p)]) == p or tuple(flagged[: len(p)]) == p for p in _PRINTING)
+    return any(tuple(given[: len(p)]) == p or tuple(flagged[: len(p)]) == p for p in _PRINTING)

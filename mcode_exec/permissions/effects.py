@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mcode_exec.permissions.options import has_option, operands, subcommand, values
 from mcode_exec.permissions.script import Simple, Word, literal
+from mcode_exec.permissions.vocabulary import names
 
 _DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "trash", "trash-put", "gio"})
 _CREATING = frozenset({"tee", "truncate", "touch", "mkdir", "mkfifo", "mknod", "fallocate"})
@@ -19,13 +20,14 @@ _MODES = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl"})
 _COPYING = frozenset({"cp", "install", "ln", "mv", "rsync"})
 
 #: programs whose words name files without their content being read
-_NOT_READING = frozenset(
-    "echo printf ls test [ [[ touch rm mkdir rmdir chmod chown chgrp stat basename dirname realpath readlink cd pwd find "
-    "fd which type true false export unset declare tree du file truncate ln unlink pushd alias".split()
+_NOT_READING = names(
+    "echo printf ls test [ [[ touch rm mkdir rmdir chmod chown chgrp stat basename dirname realpath "
+    "readlink cd pwd find fd which type true false export unset declare tree du file truncate ln "
+    "unlink pushd alias"
 )
 _GIT_READING = frozenset({"diff", "show", "blame", "grep", "log", "cat-file", "annotate", "hash-object"})
-INTERPRETERS = frozenset(
-    "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua awk gawk mawk osascript Rscript".split()
+INTERPRETERS = names(
+    "python python2 python3 pypy pypy3 node nodejs deno bun perl ruby php lua awk gawk mawk osascript Rscript"
 )
 
 
@@ -54,7 +56,7 @@ def _written(name: str, words: tuple[Word, ...]) -> list[Word]:
         return operands(words, "-s --size -m --mode -r --reference -d --date -t -l -o --offset --length")
     if name in _MODES:
         by_reference = any(w.text.startswith("--reference") for w in words)
-        found = [w for w in operands(words, "-m -x --from")]
+        found = operands(words, "-m -x --from")
         minus_mode = name == "chmod" and any(re.fullmatch(r"-[rwxXst]+", w.text) for w in words[1:])
         return found if by_reference or minus_mode else found[1:]
     if name in _COPYING:
@@ -115,13 +117,11 @@ def is_remote(word: Word) -> bool:
 
 def _tar(words: tuple[Word, ...]) -> list[Word]:
     modes = words[1].text if len(words) > 1 else ""
-    extracts = (
-        "x" in modes.lstrip("-") and not modes.startswith("--") or has_option(words, "", "--extract", "--get")
+    extracts = ("x" in modes.lstrip("-") and not modes.startswith("--")) or has_option(
+        words, "", "--extract", "--get"
     )
-    creates = (
-        not modes.startswith("--")
-        and bool(set("cru") & set(modes.lstrip("-")))
-        or has_option(words, "", "--create")
+    creates = (not modes.startswith("--") and bool(set("cru") & set(modes.lstrip("-")))) or has_option(
+        words, "", "--create"
     )
     if extracts:
         return values(words, "-C", "--directory") or [literal(".")]
@@ -151,10 +151,10 @@ def _find(words: tuple[Word, ...]) -> Effects:
 
 GIT_VALUED = "-C -c --git-dir --work-tree --namespace --exec-path --config-env --super-prefix"
 #: git subcommands that leave the repository as it is
-_GIT_LOOKING = frozenset(
-    "status log show diff rev-parse ls-files ls-tree cat-file blame grep describe shortlog rev-list name-rev merge-base "
-    "show-ref for-each-ref count-objects check-ignore check-attr whatchanged var version help diff-tree diff-index "
-    "diff-files cherry range-diff annotate ls-remote fetch".split()
+_GIT_LOOKING = names(
+    "status log show diff rev-parse ls-files ls-tree cat-file blame grep describe shortlog rev-list "
+    "name-rev merge-base show-ref for-each-ref count-objects check-ignore check-attr whatchanged var "
+    "version help diff-tree diff-index diff-files cherry range-diff annotate ls-remote fetch"
 )
 
 

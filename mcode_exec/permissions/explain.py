@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from mcode_exec.permissions.script import Simple
+from mcode_exec.permissions.vocabulary import names
 from mcode_exec.records.permission import Decision, Rule, Verdict
 
 _LONGEST = 200  # characters of a command or path in a sentence
 
 #: tools whose second word says what they do
-_WITH_SUBCOMMANDS = frozenset(
-    "git npm pnpm yarn bun cargo docker podman kubectl helm gh glab go uv pip pip3 poetry aws gcloud az terraform systemctl "
-    "apt apt-get brew dotnet mvn gem bundle make npx".split()
+_WITH_SUBCOMMANDS = names(
+    "git npm pnpm yarn bun cargo docker podman kubectl helm gh glab go uv pip pip3 poetry aws gcloud "
+    "az terraform systemctl apt apt-get brew dotnet mvn gem bundle make npx"
 )
 
 
@@ -35,7 +36,7 @@ def how_to_allow(permission: str, pattern: str) -> str:
 
 def command_pattern(command: Simple) -> str:
     """A pattern for the command and its like: `git push *`, `make *`."""
-    words = [word for word in command.words[:2]]
+    words = command.words[:2]
     if not words or not words[0].is_literal or not words[0].text:
         return ""
     first = words[0].text
@@ -70,7 +71,10 @@ def by_rule(permission: str, subject: str, rule: Rule, *, hint: str, is_final: b
 
 
 def by_risk(subject: str, why: str, rule: Rule, hint: str) -> Decision:
-    reason = f"bash: `{shown(subject)}` must be asked for, because {why} ({rule.source}); the user can allow it with {hint}."
+    reason = (
+        f"bash: `{shown(subject)}` must be asked for, because {why} ({rule.source}); "
+        f"the user can allow it with {hint}."
+    )
     return Decision(
         verdict="ask", permission="bash", pattern=subject, rule=rule, reason=reason, origin="risk"
     )

@@ -66,8 +66,12 @@ def command_floor(command: Simple, places: Places) -> str | None:
     ):
         return _ERASES_DISKS
     if (name, *(w.text for w in words[1:2])) in (
-        ("cryptsetup", "luksFormat"), ("nvme", "format"), ("zpool", "destroy"), ("nvme", "sanitize"), ("cryptsetup", "erase"),
-    ):  # fmt: skip
+        ("cryptsetup", "luksFormat"),
+        ("cryptsetup", "erase"),
+        ("nvme", "format"),
+        ("nvme", "sanitize"),
+        ("zpool", "destroy"),
+    ):
         return _ERASES_DISKS
     changed = effects(command)
     for word in changed.writes:

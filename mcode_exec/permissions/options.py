@@ -67,3 +67,15 @@ def subcommand(words: tuple[Word, ...], valued: str = "") -> tuple[str, tuple[Wo
     if at >= len(words):
         return "", ()
     return words[at].text, words[at:]
+
+
+def past_options(words: tuple[Word, ...], at: int, valued: frozenset[str]) -> int:
+    """The index behind the options from `at` on; `--` ends them."""
+    while at < len(words):
+        text = words[at].text
+        if text == "--":
+            return at + 1
+        if not text.startswith("-") or (text == "-" and at > 1):
+            return at
+        at += 2 if text in valued else 1
+    return min(at, len(words))

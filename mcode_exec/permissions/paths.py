@@ -42,9 +42,9 @@ class PathJudge:
             yield self._by_name(permission, name)
         if permission == "external_directory" or is_tool_output or is_no_file(actual):
             return
-        for name in names:
-            if name.path == actual or self._places.is_external(name.path):
-                if self._places.is_external(actual):
+        if self._places.is_external(actual):
+            for name in names:
+                if self._places.is_external(name.path):
                     yield self._by_name("external_directory", name)
 
     def forbidden_by_rule(self, permission: str, path: str, *, particular: bool) -> Decision | None:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from mcode_exec.permissions.matching import GLOB, UNKNOWN
 from mcode_exec.permissions.script import Word
+from mcode_exec.permissions.vocabulary import names
 
 #: what is no file of anybody's: writing there changes nothing
 _NO_FILES = frozenset(
@@ -36,9 +37,9 @@ _DISKS = (
     "nbd",
     "pmem",
 )
-_SYSTEM_DIRECTORIES = frozenset(
-    "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /opt /proc /root /run /sbin /srv /sys /usr /usr/bin /usr/lib /var "
-    "/Users /System /Library /Applications".split()
+_SYSTEM_DIRECTORIES = names(
+    "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /opt /proc /root /run /sbin /srv /sys /usr "
+    "/usr/bin /usr/lib /var /Users /System /Library /Applications"
 )
 
 

@@ -16,17 +16,18 @@ from mcode_exec.permissions.effects import GIT_VALUED
 from mcode_exec.permissions.options import has_option, may_be_option, operands, subcommand
 from mcode_exec.permissions.script import Simple, Word
 from mcode_exec.permissions.tampering import tampers
+from mcode_exec.permissions.vocabulary import names
 
 Words = tuple[Word, ...]
 
 #: programs without any option that writes or starts something
-_HARMLESS = frozenset(
-    "ls cat head tail wc stat du df pwd echo true false : basename dirname realpath readlink id whoami groups uname nproc "
-    "arch uptime free lscpu lsblk ps pgrep which type whereis cut tr paste join comm nl tac rev fold expand unexpand fmt "
-    "seq expr numfmt factor sleep cmp diff diff3 md5sum sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od "
-    "strings nm size locale getent logname tty printenv cal jq grep egrep fgrep zcat bzcat xzcat zgrep look tsort cd "
-    "dirs wait jobs exit return break continue shift column test [ [[ env "
-    "set umask ulimit pushd popd".split()
+_HARMLESS = names(
+    "ls cat head tail wc stat du df pwd echo true false : basename dirname realpath readlink id "
+    "whoami groups uname nproc arch uptime free lscpu lsblk ps pgrep which type whereis cut tr paste "
+    "join comm nl tac rev fold expand unexpand fmt seq expr numfmt factor sleep cmp diff diff3 md5sum "
+    "sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od strings nm size locale getent "
+    "logname tty printenv cal jq grep egrep fgrep zcat bzcat xzcat zgrep look tsort cd dirs wait jobs "
+    "exit return break continue shift column test [ [[ env set umask ulimit pushd popd"
 )
 
 #: programs with options (short letters, long names) that make them write or start others
@@ -43,24 +44,25 @@ _WITHOUT_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "hexdump": ("", ()),
 }
 
-_VERSION_ONLY = frozenset(
-    "python python3 node npm pnpm yarn go cargo rustc rustup gcc g++ cc clang java javac ruby php perl make cmake pip pip3 "
-    "uv docker git-lfs bash zsh rg tsc deno bun dotnet mvn gradle psql sqlite3".split()
+_VERSION_ONLY = names(
+    "python python3 node npm pnpm yarn go cargo rustc rustup gcc g++ cc clang java javac ruby php "
+    "perl make cmake pip pip3 uv docker git-lfs bash zsh rg tsc deno bun dotnet mvn gradle psql "
+    "sqlite3"
 )
 
 _SED_ADDRESS = r"(?:\d+|\$|/[^/\n]*/)"
-_SED_COMMAND = rf"\s*(?:{_SED_ADDRESS}(?:,[+~]?{_SED_ADDRESS})?\s*!?\s*)?(?:[pdqlP=]|s([/|#,])[^\n]*?\1[^\n]*?\1[gpiI0-9]*)\s*"
-_SED_OPTIONS = frozenset(
-    "-n -E -r -s -z -u -e --quiet --silent --regexp-extended --null-data --expression".split()
+_SED_PART = r"(?:(?!\1)[^\n\\]|\\.)*"  # up to the delimiter, where no backslash stands before it
+_SED_COMMAND = (
+    rf"\s*(?:{_SED_ADDRESS}(?:,[+~]?{_SED_ADDRESS})?\s*!?\s*)?"
+    rf"(?:[pdqlP=]|s([/|#,]){_SED_PART}\1{_SED_PART}\1[gpiI0-9]*)\s*"
 )
+_SED_OPTIONS = names("-n -E -r -s -z -u -e --quiet --silent --regexp-extended --null-data --expression")
 
-_GIT_GLOBAL = frozenset(
-    "--no-pager -P --no-optional-locks --literal-pathspecs --no-replace-objects --version -v".split()
-)
-_GIT_LOOKING = frozenset(
-    "status log show diff rev-parse ls-files ls-tree cat-file blame grep describe shortlog rev-list name-rev merge-base "
-    "show-ref for-each-ref count-objects check-ignore check-attr whatchanged version diff-tree diff-index diff-files "
-    "cherry range-diff annotate".split()
+_GIT_GLOBAL = names("--no-pager -P --no-optional-locks --literal-pathspecs --no-replace-objects --version -v")
+_GIT_LOOKING = names(
+    "status log show diff rev-parse ls-files ls-tree cat-file blame grep describe shortlog rev-list "
+    "name-rev merge-base show-ref for-each-ref count-objects check-ignore check-attr whatchanged "
+    "version diff-tree diff-index diff-files cherry range-diff annotate"
 )
 _GIT_REFUSED = (
     "--ext-diff",
@@ -75,21 +77,22 @@ _GIT_REFUSED = (
 _GIT_LISTS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "branch": (
         frozenset({""}),
-        frozenset(
-            "-a -r -v -vv -av -avv -rv --all --remotes --verbose --list -l --show-current --no-color --no-column".split()
+        names(
+            "-a -r -v -vv -av -avv -rv --all --remotes --verbose --list -l --show-current --no-color "
+            "--no-column"
         ),
     ),
-    "tag": (frozenset({""}), frozenset("-l --list -n --no-column".split())),
-    "remote": (frozenset({"", "get-url", "-v"}), frozenset("-v --verbose --all --push".split())),
-    "stash": (frozenset({"list", "show"}), frozenset("-p --stat --patch --name-only --oneline".split())),
-    "worktree": (frozenset({"list"}), frozenset("--porcelain -v -z".split())),
-    "reflog": (frozenset({"", "show"}), frozenset("--oneline --all -n".split())),
-    "submodule": (frozenset({"", "status"}), frozenset("--recursive --cached".split())),
+    "tag": (frozenset({""}), names("-l --list -n --no-column")),
+    "remote": (frozenset({"", "get-url", "-v"}), names("-v --verbose --all --push")),
+    "stash": (frozenset({"list", "show"}), names("-p --stat --patch --name-only --oneline")),
+    "worktree": (frozenset({"list"}), names("--porcelain -v -z")),
+    "reflog": (frozenset({"", "show"}), names("--oneline --all -n")),
+    "submodule": (frozenset({"", "status"}), names("--recursive --cached")),
     "notes": (frozenset({"list", "show"}), frozenset()),
     "config": (
         frozenset({"get", "list", "--get", "--get-all", "--get-regexp", "--list", "-l"}),
-        frozenset(
-            "--get --get-all --get-regexp --list -l --show-origin --show-scope --global --local --system -z".split()
+        names(
+            "--get --get-all --get-regexp --list -l --show-origin --show-scope --global --local --system -z"
         ),
     ),
 }

@@ -7,15 +7,16 @@ import re
 from mcode_exec.permissions.effects import GIT_VALUED, is_remote
 from mcode_exec.permissions.options import has_option, operands, subcommand, values
 from mcode_exec.permissions.script import Simple, Word
+from mcode_exec.permissions.vocabulary import names
 
 #: program → subcommands that publish; an empty set: all of them
 _PUBLISHING: dict[str, frozenset[str]] = {
-    "npm": frozenset("publish unpublish deprecate dist-tag access owner login adduser token".split()),
-    "pnpm": frozenset("publish login".split()),
-    "yarn": frozenset("publish".split()),
+    "npm": names("publish unpublish deprecate dist-tag access owner login adduser token"),
+    "pnpm": names("publish login"),
+    "yarn": names("publish"),
     "bun": frozenset({"publish"}),
     "lerna": frozenset({"publish"}),
-    "cargo": frozenset("publish yank owner login".split()),
+    "cargo": names("publish yank owner login"),
     "twine": frozenset({"upload", "register"}),
     "poetry": frozenset({"publish"}),
     "flit": frozenset({"publish"}),
@@ -23,7 +24,7 @@ _PUBLISHING: dict[str, frozenset[str]] = {
     "pdm": frozenset({"publish"}),
     "uv": frozenset({"publish"}),
     "maturin": frozenset({"publish", "upload"}),
-    "gem": frozenset("push yank owner signin".split()),
+    "gem": names("push yank owner signin"),
     "mvn": frozenset({"deploy", "release:perform"}),
     "gradle": frozenset({"publish"}),
     "docker": frozenset({"push", "login"}),
@@ -31,13 +32,13 @@ _PUBLISHING: dict[str, frozenset[str]] = {
     "buildah": frozenset({"push", "login"}),
     "skopeo": frozenset({"copy", "sync", "delete", "login"}),
     "crane": frozenset({"push", "copy", "delete"}),
-    "helm": frozenset("push install upgrade uninstall rollback".split()),
-    "kubectl": frozenset(
-        "apply create delete edit patch replace scale rollout drain cordon exec cp run set label".split()
+    "helm": names("push install upgrade uninstall rollback"),
+    "kubectl": names(
+        "apply create delete edit patch replace scale rollout drain cordon exec cp run set label"
     ),
-    "terraform": frozenset("apply destroy import taint".split()),
-    "tofu": frozenset("apply destroy import taint".split()),
-    "pulumi": frozenset("up destroy".split()),
+    "terraform": names("apply destroy import taint"),
+    "tofu": names("apply destroy import taint"),
+    "pulumi": names("up destroy"),
     "vercel": frozenset(),
     "netlify": frozenset({"deploy"}),
     "fly": frozenset({"deploy", "launch"}),
@@ -54,9 +55,7 @@ _PUBLISHING: dict[str, frozenset[str]] = {
     "conda": frozenset({"upload"}),
     "anaconda": frozenset({"upload"}),
 }
-_GH_LOOKING = frozenset(
-    "view list status diff checks checkout clone watch download browse search verify".split()
-)
+_GH_LOOKING = names("view list status diff checks checkout clone watch download browse search verify")
 _CLOUDS = frozenset({"aws", "gcloud", "gsutil", "az", "s3cmd", "s5cmd", "mc", "rclone", "doctl", "oci"})
 _CLOUD_LOOKING = re.compile(
     r"^(ls|list.*|describe.*|get.*|head.*|show|info|du|cat|lsd|lsf|size|version|help|config|check)$"
@@ -67,7 +66,10 @@ _SENDING = frozenset(
 _LOOPBACK = re.compile(
     r"(?i)^(?:[a-z]+://)?(?:[^/@]*@)?(?:localhost|127(?:\.\d+){3}|0\.0\.0\.0|\[::1\])(?::\d+)?(?:[/?#]|$)"
 )
-_VALUED = "--registry --prefix -C --cwd --dir --manifest-path -n --namespace --context --host -H --profile --region -R --repo"
+_VALUED = (
+    "--registry --prefix -C --cwd --dir --manifest-path -n --namespace --context --host -H --profile --region "
+    "-R --repo"
+)
 
 
 def publishes(command: Simple) -> str | None:
@@ -181,8 +183,8 @@ def _curl_sends(words: tuple[Word, ...]) -> bool:
 
 
 _CURL_VALUED = (
-    "-X --request -d --data --data-raw --data-binary --data-urlencode --json -F --form -T --upload-file -H --header -o "
-    "--output -u --user -A --user-agent -b --cookie -c --cookie-jar -e --referer -m --max-time --connect-timeout --retry "
+    "-X --request -d --data --data-raw --data-binary --data-urlencode --json -F --form -T --upload-file -H --header "
+    "-o --output -u --user -A --user-agent -b --cookie -c --cookie-jar -e --referer -m --max-time --connect-timeout --retry "
     "-w --write-out -x --proxy -K --config --cacert --cert --key -D --dump-header --retry-delay -sX -XS --post-data "
     "--post-file --method --body-data --body-file -O -P -sSX -isX -ksX -siX -sd -sSd"
 )

@@ -9,40 +9,43 @@ from __future__ import annotations
 import re
 
 from mcode_exec.permissions.credentials import is_credential_file, is_env_file, prints_credential
-from mcode_exec.permissions.effects import GIT_VALUED, INTERPRETERS, effects, is_remote, paths_read
+from mcode_exec.permissions.effects import GIT_VALUED, INTERPRETERS, effects, paths_read
+from mcode_exec.permissions.handed_over import SHELLS
 from mcode_exec.permissions.matching import GLOB
 from mcode_exec.permissions.options import has_option, operands, subcommand, values
 from mcode_exec.permissions.places import Places, is_no_file, normal, real
 from mcode_exec.permissions.remote import publishes, uploads
 from mcode_exec.permissions.script import Simple, Word
-from mcode_exec.permissions.wrappers import SHELLS
+from mcode_exec.permissions.vocabulary import names
 
-_PRIVILEGE = frozenset(
-    "sudo doas su pkexec run0 runuser setpriv nsenter chroot unshare capsh gosu machinectl sudoedit visudo setcap".split()
+_PRIVILEGE = names(
+    "sudo doas su pkexec run0 runuser setpriv nsenter chroot unshare capsh gosu machinectl sudoedit "
+    "visudo setcap"
 )
-_SYSTEM = frozenset(
-    "shutdown reboot halt poweroff init telinit systemctl service rc-service launchctl mount umount swapon swapoff mkswap "
-    "modprobe insmod rmmod sysctl iptables ip6tables nft ufw firewall-cmd crontab at batch useradd userdel usermod groupadd "
-    "groupdel adduser deluser passwd chpasswd chsh update-rc.d chkconfig loginctl hostnamectl timedatectl localectl dmsetup "
-    "losetup fdisk sfdisk parted pkill killall killall5 apt apt-get aptitude dpkg dnf yum rpm zypper pacman apk snap "
-    "flatpak brew port update-alternatives ldconfig".split()
+_SYSTEM = names(
+    "shutdown reboot halt poweroff init telinit systemctl service rc-service launchctl mount umount "
+    "swapon swapoff mkswap modprobe insmod rmmod sysctl iptables ip6tables nft ufw firewall-cmd "
+    "crontab at batch useradd userdel usermod groupadd groupdel adduser deluser passwd chpasswd chsh "
+    "update-rc.d chkconfig loginctl hostnamectl timedatectl localectl dmsetup losetup fdisk sfdisk "
+    "parted pkill killall killall5 apt apt-get aptitude dpkg dnf yum rpm zypper pacman apk snap "
+    "flatpak brew port update-alternatives ldconfig"
 )
 #: forms of those that only look
 _LOOKING: dict[str, frozenset[str]] = {
-    "systemctl": frozenset(
-        "status is-active is-enabled is-failed list-units list-unit-files list-timers show cat".split()
+    "systemctl": names(
+        "status is-active is-enabled is-failed list-units list-unit-files list-timers show cat"
     ),
-    "loginctl": frozenset("list-sessions list-users show-session".split()),
+    "loginctl": names("list-sessions list-users show-session"),
     "hostnamectl": frozenset({"status"}),
     "timedatectl": frozenset({"status", "list-timezones", "show"}),
-    "apt": frozenset("list search show policy depends rdepends".split()),
+    "apt": names("list search show policy depends rdepends"),
     "apt-get": frozenset({"download", "changelog", "source"}),
-    "dnf": frozenset("list search info repolist".split()),
-    "yum": frozenset("list search info repolist".split()),
-    "apk": frozenset("info search list".split()),
-    "snap": frozenset("list find info".split()),
-    "flatpak": frozenset("list search info".split()),
-    "brew": frozenset("list search info config doctor leaves deps outdated".split()),
+    "dnf": names("list search info repolist"),
+    "yum": names("list search info repolist"),
+    "apk": names("info search list"),
+    "snap": names("list find info"),
+    "flatpak": names("list search info"),
+    "brew": names("list search info config doctor leaves deps outdated"),
     "update-alternatives": frozenset(),
 }
 _LOOKING_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -124,8 +127,9 @@ def _runs_a_download(command: Simple) -> bool:
     if name in INTERPRETERS:
         if name in ("awk", "gawk", "mawk"):
             return False
-        return (
-            not operands(words) and not has_option(words, "cepEmnr") or words[-1].text in ("-", "/dev/stdin")
+        return (not operands(words) and not has_option(words, "cepEmnr")) or words[-1].text in (
+            "-",
+            "/dev/stdin",
         )
     return name in ("source", ".") and any(w.text.startswith("/dev/") for w in words[1:])
 

@@ -100,10 +100,11 @@ class RuleBook:
 
     def find_for_pipeline(self, script: str) -> Rule | None:
         """A rule that forbids and spells out a pipe or list, such as `curl * | sh`, over the whole script."""
+        text = " ".join(script.split())
         for rule in self.applying("bash"):
-            if rule.verdict != "allow" and any(c in rule.pattern for c in "|;&<>`("):
-                if matches(self.expanded(rule.pattern), " ".join(script.split())):
-                    return rule
+            spells_it_out = rule.verdict != "allow" and any(c in rule.pattern for c in "|;&<>`(")
+            if spells_it_out and matches(self.expanded(rule.pattern), text):
+                return rule
         return None
 
     # -- paths --------------------------------------------------------------------------------------------------
@@ -186,12 +187,9 @@ class RuleBook:
                         return False
                     path = posixpath.join(at, file)
                     relative = posixpath.relpath(path, self._workspace)
-                    if any(
-                        matches(pattern, text)
-                        for text in (path, relative, *([file] if "/" not in pattern else []))
-                    ):
-                        if _is_same(path, info):
-                            return True
+                    texts = (path, relative) if "/" in pattern else (path, relative, file)
+                    if any(matches(pattern, text) for text in texts) and _is_same(path, info):
+                        return True
         return False
 
     def expanded(self, pattern: str) -> str:

@@ -9,6 +9,7 @@ Leaves to others: what a preset says (presets.py), what a subject is (judge.py).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from msgspec import Struct
 
@@ -128,7 +129,12 @@ def rules_from_table(table: Mapping[str, object], source: str) -> tuple[Rule, ..
                     f'{source}: {where}: must be "allow", "ask" or "deny", not {verdict!r}.', key=where
                 )
             found.append(
-                Rule(permission=_canonical(permission), pattern=pattern, verdict=verdict, source=source)
+                Rule(
+                    permission=_canonical(permission),
+                    pattern=pattern,
+                    verdict=cast("Verdict", verdict),
+                    source=source,
+                )
             )
     return tuple(found)
 

@@ -94,6 +94,15 @@ class Form(Struct, frozen=True, kw_only=True):
     command: Simple
 
 
+class Expansion(Struct):
+    """What one simple command runs."""
+
+    forms: list[Form]
+    #: scripts handed to a shell, with the command they come from
+    scripts: list[tuple[Word, Simple]]
+    unparsed: list[str]
+
+
 class Parsed(Struct, frozen=True, kw_only=True):
     """A whole script, nested scripts included."""
 
@@ -102,3 +111,10 @@ class Parsed(Struct, frozen=True, kw_only=True):
     redirects: tuple[Redirect, ...] = ()
     #: why parts of it could not be understood
     unparsed: tuple[str, ...] = ()
+
+
+def with_unknown(word: Word, placeholder: str) -> Word:
+    """The word with every placeholder, such as `{}`, marked as unknown."""
+    if placeholder not in word.pattern:
+        return word
+    return Word(word.text, word.pattern.replace(placeholder, UNKNOWN))

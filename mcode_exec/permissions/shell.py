@@ -11,13 +11,14 @@ import re
 
 from mcode_exec.permissions.matching import GLOB, UNKNOWN
 from mcode_exec.permissions.script import Form, Parsed, Redirect, Simple, literal
+from mcode_exec.permissions.vocabulary import names
 from mcode_exec.permissions.wrappers import expand
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,+@%=-]+(?: +[A-Za-z0-9_./:,+@%=-]+)*")
 #: first words that are grammar, or that the grammar knows as something other than a command
-_RESERVED = frozenset(
-    "if then else elif fi case esac for select while until do done in function time coproc "
-    "declare typeset export readonly local unset unsetenv".split()
+_RESERVED = names(
+    "if then else elif fi case esac for select while until do done in function time coproc declare "
+    "typeset export readonly local unset unsetenv"
 )
 
 _LONGEST = 256 * 1024  # characters; a script beyond it is not looked into
