@@ -61,7 +61,7 @@ def test_a_kept_connection_that_the_peer_closed_is_dialled_anew_without_a_retry(
         return len(call.sleeps.asked_s)
 
     # the second request arrives and is answered by nothing but the end of the connection
-    outcome, peer, call = run([[http(said())], ["close"], [http(said())]], two)
+    outcome, peer, _ = run([[http(said())], ["close"], [http(said())]], two)
     assert outcome == 0
     assert [received.connection for received in peer.requests] == [1, 1, 2]
 
