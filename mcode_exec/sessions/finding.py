@@ -9,7 +9,7 @@ from msgspec import Struct
 from mcode_exec.errors import SessionError
 from mcode_exec.ids import is_session_id, is_session_prefix
 from mcode_exec.records.message import DisplayMessage
-from mcode_exec.records.session import Session
+from mcode_exec.records.session import Project, Session
 from mcode_exec.store import message_rows, session_rows
 from mcode_exec.store.database import Store
 
@@ -103,6 +103,16 @@ async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
                 f"there is no session to continue in {workspace}; run without --continue, or name one with --session"
             )
         limit *= 8
+
+
+async def find_keyed(store: Store, project: Project, key: str) -> Session | None:
+    """The session that a key is bound to in a project."""
+
+    def transaction() -> Session | None:
+        known = session_rows.find_project(project.kind, project.identity)
+        return None if known is None else session_rows.find_by_key(known.id, key)
+
+    return await store.read(transaction)
 
 
 async def page(

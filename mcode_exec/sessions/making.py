@@ -16,20 +16,21 @@ from mcode_exec.version import VERSION
 MAX_TITLE = 80  # characters
 
 
-def project_of(workspace: str, root_commit: str | None, origin: str | None, now_ms: int) -> Project:
+def project_of(workspace: str, repository: str | None, now_ms: int) -> Project:
     """The project a workspace belongs to.
 
-    A git repository is one project wherever it is checked out: its (smallest)
-    root commit, in a shallow clone the origin URL; else the directory's path.
+    `repository` names a git repository wherever it is checked out: its root
+    commit, or `origin:` and a URL for a shallow clone; without one the project
+    is the directory.
     """
     import hashlib
 
-    if root_commit is not None:
-        kind, identity = "git", root_commit
-    elif origin is not None:
-        kind, identity = "origin", origin
-    else:
+    if repository is None:
         kind, identity = "workspace", workspace
+    elif repository.startswith("origin:"):
+        kind, identity = "origin", repository.removeprefix("origin:")
+    else:
+        kind, identity = "git", repository
     digest = hashlib.sha256(f"{kind}\0{identity}".encode("utf-8", "surrogateescape")).hexdigest()
     return Project(
         id="prj_" + digest[:32],
@@ -95,3 +96,8 @@ async def create_session(store: Store, project: Project, session: Session) -> Se
         return wanted
 
     return await store.write(transaction)
+
+
+async def drop_unused(store: Store, session_id: str) -> None:
+    """Remove a session in which no turn was ever admitted."""
+    await store.write(lambda: session_rows.delete_unused(session_id))

@@ -43,6 +43,12 @@ class SessionStream:
         """Cursor of the newest frame; 0 before the first."""
         return self._next - 1
 
+    @property
+    def resync_cursor(self) -> int:
+        """Where a reader goes on that has missed frames: at the end, but before a terminal frame."""
+        is_over = bool(self._frames) and self._frames[-1].kind == "turn-terminal"
+        return self.end_cursor - is_over
+
     def publish_live(self, turn_id: str, fact: LiveFact) -> None:
         size = _FRAME_BYTES + (len(fact.text) if isinstance(fact, BlockDelta) else 0)
         self._add(Frame(cursor=self._next, turn_id=turn_id, kind="runtime-event", live=fact, size_bytes=size))
@@ -120,7 +126,8 @@ class Subscription:
     async def next(self) -> Frame:
         """The next frame, waiting for it; `resync-required` when frames were missed.
 
-        After `resync-required` the subscription stands at the end of the ring.
+        After `resync-required` the subscription stands at the end of the ring; a
+        terminal frame there is still to come.
         """
         while (frame := self.poll()) is None:
             await self._stream.wait(self.cursor)
@@ -131,7 +138,7 @@ class Subscription:
         while True:
             if self._stream.is_gone(self.cursor):
                 missed = max(0, self._stream.end_cursor - self.cursor)
-                self.cursor = self._stream.end_cursor
+                self.cursor = self._stream.resync_cursor
                 return Frame(
                     cursor=self.cursor, turn_id=self._turn_id, kind="resync-required", size_bytes=missed
                 )

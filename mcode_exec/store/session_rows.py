@@ -18,8 +18,13 @@ def ensure_project(project: Project) -> Project:
     Projects.insert(
         id=project.id, kind=project.kind, identity=project.identity, created_ms=project.created_ms
     ).on_conflict_ignore().execute()
-    query = Projects.select().where((Projects.kind == project.kind) & (Projects.identity == project.identity))
-    return msgspec.convert(dicts(query)[0], Project)
+    kept = find_project(project.kind, project.identity)
+    return project if kept is None else kept
+
+
+def find_project(kind: str, identity: str) -> Project | None:
+    query = Projects.select().where((Projects.kind == kind) & (Projects.identity == identity))
+    return next((msgspec.convert(row, Project) for row in dicts(query)), None)
 
 
 def _values(session: Session) -> dict[str, Any]:
@@ -122,3 +127,9 @@ def started_sessions(limit: int) -> list[str]:
 
 def count_sessions() -> int:
     return int(Sessions.select().count())
+
+
+def delete_unused(session_id: str) -> bool:
+    """Delete a session in which no turn was ever admitted; False if one was."""
+    query = Sessions.delete().where((Sessions.id == session_id) & Sessions.last_turn_id.is_null())
+    return bool(query.execute())

@@ -10,13 +10,13 @@ status are all present or all absent.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from mcode_exec.clock import Clock
 from mcode_exec.records.turn import (
     Accepted,
     Admission,
     LockKind,
-    Receipt,
     Rejected,
     RejectionReason,
     Replayed,
@@ -58,7 +58,7 @@ def _admit(owner: Owner, request: TurnRequest, clock: Clock, token: str, lease_s
     is_held = lock is not None and _is_held(lock, owner, clock, lease_s)
     if lock is not None and lock.kind == "deletion" and is_held:
         return Rejected(reason="deleting", holder=lock.holder())
-    answered, attempt = _duplicate(request, lock, is_held)
+    answered, attempt = _duplicate(request, lock, lambda held: _is_held(held, owner, clock, lease_s))
     if answered is not None:
         return answered
     if lock is not None and is_held:
@@ -73,7 +73,9 @@ def _is_held(lock: Lock, owner: Owner, clock: Clock, lease_s: float) -> bool:
     )
 
 
-def _duplicate(request: TurnRequest, lock: Lock | None, is_held: bool) -> tuple[Admission | None, int]:
+def _duplicate(
+    request: TurnRequest, lock: Lock | None, is_held: Callable[[Lock], bool]
+) -> tuple[Admission | None, int]:
     """What an earlier submission of the same turn or request id answers, else (None, attempt number)."""
     same_turn = turn_rows.find_receipt(request.turn_id)
     if same_turn is not None:
@@ -93,14 +95,12 @@ def _duplicate(request: TurnRequest, lock: Lock | None, is_held: bool) -> tuple[
         return Rejected(reason="ingress-conflict", receipt=earlier), 0
     if earlier.outcome == "completed":
         return Replayed(receipt=earlier), 0
-    if earlier.settled_ms is None and _is_running(earlier, request, lock, is_held):
-        return Rejected(reason="request-running", receipt=earlier, holder=lock.holder() if lock else None), 0
+    if earlier.settled_ms is None:
+        # Without a session selector the earlier attempt may be in another session than this one.
+        holding = turn_rows.find_lock(earlier.session_id)
+        if holding is not None and holding.turn_id == earlier.turn_id and is_held(holding):
+            return Rejected(reason="request-running", receipt=earlier, holder=holding.holder()), 0
     return None, earlier.attempt + 1
-
-
-def _is_running(earlier: Receipt, request: TurnRequest, lock: Lock | None, is_held: bool) -> bool:
-    """Whether an unsettled attempt still runs, as far as this session's lock tells."""
-    return is_held and lock is not None and lock.turn_id == earlier.turn_id
 
 
 def _accept(

@@ -1,0 +1,63 @@
+"""Limits of a run: no model call starts once a sum has reached its limit.
+
+One call may overshoot; its output limit is cut to what is left.  Only a run
+that needs another call ends by a limit.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import NoReturn
+
+from mcode_exec.agent.ports import Limits, TurnState
+from mcode_exec.errors import LimitReachedError
+from mcode_exec.records.model import ModelInfo
+from mcode_exec.records.result import LimitHit
+
+_CODES = {"steps": "LIMIT_STEPS", "cost": "LIMIT_COST", "tokens": "LIMIT_TOKENS"}
+
+
+def check_before_call(limits: Limits, state: TurnState) -> None:
+    """Raise LimitReachedError if the next model call may not start."""
+    if limits.max_steps is not None and state.steps >= limits.max_steps:
+        _reached(limits, state, "steps", str(limits.max_steps), f"{state.steps} steps were made")
+    if limits.max_tokens is not None:
+        spent = state.total_usage().total_tokens or 0
+        if spent >= limits.max_tokens:
+            _reached(limits, state, "tokens", str(limits.max_tokens), f"{spent} tokens were used")
+        if state.usage_incomplete:
+            _reached(limits, state, "tokens", str(limits.max_tokens), _UNREPORTED)
+    if limits.max_cost_usd is not None:
+        if state.cost_usd is None:
+            _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", _UNREPORTED)
+        if state.cost_usd >= limits.max_cost_usd:
+            _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", f"{state.cost_usd} USD were spent")
+
+
+_UNREPORTED = "the provider did not report what an answer used, so the limit cannot be kept any more"
+
+
+def _reached(limits: Limits, state: TurnState, name: str, value: str, what: str) -> NoReturn:
+    source = limits.sources.get(name, "flag")
+    state.limit = LimitHit(
+        name="steps" if name == "steps" else "cost" if name == "cost" else "tokens",
+        value=value,
+        source=source,
+    )
+    raise LimitReachedError(
+        f"the limit of {value}{' ' + name if name != 'cost' else ''} ({source}) was reached: {what}",
+        code=_CODES[name],
+    )
+
+
+def output_cap(limits: Limits, state: TurnState, model: ModelInfo) -> int | None:
+    """The most output tokens the next call may ask for under the limits; None: the model's own limit."""
+    caps: list[int] = []
+    if limits.max_tokens is not None:
+        caps.append(limits.max_tokens - (state.total_usage().total_tokens or 0))
+    if limits.max_cost_usd is not None and state.cost_usd is not None and model.price is not None:
+        left = limits.max_cost_usd - state.cost_usd
+        if model.price.output > 0:
+            caps.append(int(left * Decimal(1_000_000) / model.price.output))
+    caps = [cap for cap in caps if cap < model.output_tokens]
+    return max(1, min(caps)) if caps else None

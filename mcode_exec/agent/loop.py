@@ -1,0 +1,228 @@
+"""The loop: ask the model, commit what it says, run what it asks for, until it answers.
+
+Nothing of a call counts before its terminal event: deltas are shown, only the
+answer is committed, and only committed calls run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mcode_exec.agent.limits import check_before_call, output_cap
+from mcode_exec.agent.loop_guard import LoopGuard
+from mcode_exec.agent.ports import AgentTask, Ports, TurnState
+from mcode_exec.agent.tool_calls import StepCalls
+from mcode_exec.errors import ModelCallError
+from mcode_exec.ids import new_message_id
+from mcode_exec.permissions.judge import Judge
+from mcode_exec.records.frame import AttemptVoided, BlockDelta, CallRetrying, Said
+from mcode_exec.records.history import (
+    HistoryRecord,
+    Message,
+    StepMeta,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
+from mcode_exec.records.model import (
+    Answer,
+    AttemptDiscarded,
+    ModelFact,
+    ModelRequest,
+    RetryScheduled,
+    TextDelta,
+    ThinkingDelta,
+)
+from mcode_exec.records.permission import Need
+
+MAX_CONTINUATIONS = 3  # times an answer cut off by the output limit is continued
+
+_GO_ON = "Your answer was cut off by the output limit. Go on exactly where it stopped; repeat nothing."
+_CUT_CALLS = (
+    "not run: the answer was cut off by the output limit while it asked for this. "
+    "Ask again with less in one call (write large files in several parts)."
+)
+
+
+class AgentLoop:
+    """One turn of the agent."""
+
+    def __init__(
+        self, *, task: AgentTask, ports: Ports, judge: Judge, state: TurnState, messages: Sequence[Message]
+    ) -> None:
+        self._task = task
+        self._ports = ports
+        self._judge = judge
+        self._state = state
+        self._messages = list(messages)
+        self._guard = LoopGuard(is_allowed=_allows_loops(judge))
+        #: pieces of an answer that the output limit cut into several
+        self._pieces: list[str] = []
+        self._message_id = ""
+        self._streamed = ""
+
+    async def run(self) -> None:
+        """Run until the model answers; `state.answer` is set then.
+
+        Raises: ModelCallError, LimitReachedError, TurnFailedError, and what commits raise.
+        """
+        continuations = 0
+        asked_again = False
+        while True:
+            answer = await self._ask()
+            calls = [block for block in answer.content if isinstance(block, ToolCallBlock)]
+            text = _text_of(answer)
+            was_cut = answer.finish_reason == "length"
+            if was_cut:
+                continuations += 1
+                if continuations > MAX_CONTINUATIONS:
+                    raise self._truncated()
+            if answer.finish_reason == "refusal":
+                raise ModelCallError("LLM_CONTENT_REFUSED", text or "the model refused to answer")
+            if calls:
+                await self._run_calls(answer, calls, refused=_CUT_CALLS if was_cut else None)
+                self._pieces.clear()
+                continuations = continuations if was_cut else 0
+            elif was_cut:
+                self._pieces.append(text)
+                await self._commit_note(_GO_ON)
+            elif text.strip() or self._pieces:
+                self._state.answer = "".join((*self._pieces, text))
+                return
+            elif not asked_again:
+                asked_again = True
+            else:
+                self._answer_from_earlier_text()
+                return
+
+    async def _ask(self) -> Answer:
+        state, ports = self._state, self._ports
+        check_before_call(self._task.limits, state)
+        state.steps += 1
+        ports.progress(step=state.steps, tool=None, phase="model")
+        self._message_id, self._streamed = new_message_id(), ""
+        request = ModelRequest(
+            model=self._task.model,
+            system=self._task.system,
+            tools=self._task.tools,
+            messages=tuple(self._messages),
+            max_output_tokens=output_cap(self._task.limits, state, self._task.model),
+            effort=self._task.effort,
+        )
+        answer = await ports.complete(request, self._on_fact, may_be_empty=state.latest_text is not None)
+        await self._commit_answer(answer)
+        return answer
+
+    def _on_fact(self, fact: ModelFact) -> None:
+        emit = self._ports.emit
+        if isinstance(fact, TextDelta):
+            self._streamed += fact.text
+            if self._streamed.strip():
+                self._state.latest_text = "".join((*self._pieces, self._streamed))
+            emit(BlockDelta(self._message_id, fact.index, "agent_message", fact.text))
+        elif isinstance(fact, ThinkingDelta):
+            emit(BlockDelta(self._message_id, fact.index, "reasoning", fact.text))
+        elif isinstance(fact, AttemptDiscarded):
+            emit(AttemptVoided(self._message_id, fact.reason))
+            self._message_id, self._streamed = new_message_id(), ""
+        elif isinstance(fact, RetryScheduled):
+            self._state.retries += 1
+            emit(CallRetrying(fact.attempt, fact.max_retries, fact.delay_ms, fact.code, fact.reason))
+
+    async def _commit_answer(self, answer: Answer) -> None:
+        state, task = self._state, self._task
+        price = task.model.price
+        for usage in answer.failed_usage:
+            state.add_usage(usage, price.cost_usd(usage) if price else None)
+        cost = price.cost_usd(answer.usage) if price else None
+        state.add_usage(answer.usage, cost)
+        state.api_duration_ms += answer.duration_ms
+        state.finish_reason = answer.finish_reason
+        text = _text_of(answer)
+        if text.strip():
+            state.latest_text = "".join((*self._pieces, text))
+        ref = task.model.ref
+        message = Message(role="assistant", content=answer.content)
+        await self._ports.commit(
+            HistoryRecord(
+                id=self._message_id,
+                turn_id=task.turn_id,
+                at_ms=self._ports.now_ms(),
+                message=message,
+                meta=StepMeta(
+                    provider_id=ref.provider_id,
+                    model_id=ref.model_id,
+                    variant=ref.variant,
+                    agent=task.agent,
+                    step=state.steps,
+                    finish_reason=answer.finish_reason,
+                    usage=answer.usage,
+                    cost_usd=None if cost is None else format(cost, "f"),
+                    duration_ms=answer.duration_ms,
+                    request_id=answer.request_id,
+                ),
+            ),
+            failed=answer.failed_usage,
+        )
+        if any(not isinstance(block, ThinkingBlock) for block in answer.content):
+            self._messages.append(message)
+
+    async def _run_calls(
+        self, answer: Answer, calls: Sequence[ToolCallBlock], *, refused: str | None
+    ) -> None:
+        step = StepCalls(
+            task=self._task,
+            ports=self._ports,
+            judge=self._judge,
+            guard=self._guard,
+            state=self._state,
+            message_id=self._message_id,
+            content_index={
+                block.id: index
+                for index, block in enumerate(answer.content)
+                if isinstance(block, ToolCallBlock)
+            },
+        )
+        self._messages.append(await step.run(calls, refused=refused))
+        self._guard.step_was_broken(all(call.broken_arguments is not None for call in calls))
+        self._guard.check()
+
+    async def _commit_note(self, text: str) -> None:
+        """A user message of mcode's own, so that the model goes on."""
+        message = Message(role="user", content=(TextBlock(text=text, synthetic=True),))
+        await self._ports.commit(
+            HistoryRecord(
+                id=new_message_id(), turn_id=self._task.turn_id, at_ms=self._ports.now_ms(), message=message
+            )
+        )
+        self._messages.append(message)
+
+    def _truncated(self) -> ModelCallError:
+        return ModelCallError(
+            "LLM_OUTPUT_TRUNCATED",
+            f"the answer was cut off by the output limit {MAX_CONTINUATIONS + 1} times "
+            f"(the model writes at most {self._task.model.output_tokens} tokens at once); "
+            "ask for less in one turn or raise the model's `output` in the config",
+        )
+
+    def _answer_from_earlier_text(self) -> None:
+        self._state.answer = self._state.latest_text or ""
+        self._ports.emit(
+            Said(
+                "answer.earlier-text", "the last step said nothing; the answer is the text of an earlier step"
+            )
+        )
+
+
+def _text_of(answer: Answer) -> str:
+    return "".join(block.text for block in answer.content if isinstance(block, TextBlock))
+
+
+def _allows_loops(judge: Judge) -> bool:
+    """Only a rule that somebody wrote allows loops; a preset never does."""
+    decision = judge.judge((Need(permission="doom_loop", subject="doom_loop"),))
+    return (
+        decision.verdict == "allow"
+        and decision.rule is not None
+        and not decision.rule.source.startswith("preset")
+    )

@@ -1,0 +1,123 @@
+"""What the loop is given and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Protocol
+
+from msgspec import Struct
+
+from mcode_exec.permissions.judge import Judge
+from mcode_exec.providers.client import Endpoint
+from mcode_exec.records.frame import LiveFact
+from mcode_exec.records.history import HistoryRecord
+from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRequest, ToolSchema
+from mcode_exec.records.result import LimitHit, PermissionDenial, ToolFailure
+from mcode_exec.records.usage import Usage
+from mcode_exec.tools.registry import ToolContext
+
+__all__ = ["AgentTask", "Judge", "Limits", "Ports", "TurnState"]
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """None: no such limit.  Each value with where it came from, for the sentence that names it."""
+
+    max_steps: int | None = None
+    max_cost_usd: Decimal | None = None
+    max_tokens: int | None = None
+    sources: dict[str, str] = {}
+
+
+class AgentTask(Struct, frozen=True, kw_only=True):
+    """One turn's fixed facts."""
+
+    turn_id: str
+    agent: str | None
+    model: ModelInfo
+    endpoint: Endpoint
+    system: str
+    tools: tuple[ToolSchema, ...]
+    effort: str | None
+    limits: Limits
+    #: monotonic second at which the turn is aborted; None: never
+    deadline_s: float | None
+
+
+class Ports(Protocol):
+    """How the loop reaches the outside."""
+
+    async def commit(self, record: HistoryRecord, *, failed: tuple[Usage, ...] = ()) -> None:
+        """Make a record permanent; the loop goes on only then."""
+        ...
+
+    def emit(self, fact: LiveFact) -> None:
+        """Show a live fact; never waits."""
+        ...
+
+    async def complete(
+        self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
+    ) -> Answer:
+        """One model call with its retries."""
+        ...
+
+    def tool_context(self, call_id: str) -> ToolContext:
+        """What a tool needs to run."""
+        ...
+
+    def now_ms(self) -> int: ...
+
+    def progress(self, *, step: int, tool: str | None, phase: str) -> None:
+        """What is going on, for a status line."""
+        ...
+
+
+class TurnState:
+    """What a turn has come to so far; read by whoever concludes it, on every ending."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.tool_calls = 0
+        self.tool_failures: list[ToolFailure] = []
+        self.denials: list[PermissionDenial] = []
+        self.retries = 0
+        self.usages: list[Usage] = []
+        self.cost_usd: Decimal | None = Decimal(0)
+        self.usage_incomplete = False
+        self.api_duration_ms = 0
+        self.finish_reason: str | None = None
+        #: the final answer, once there is one
+        self.answer: str | None = None
+        #: text of the newest step that said something, committed or still streaming
+        self.latest_text: str | None = None
+        self.limit: LimitHit | None = None
+
+    @property
+    def asks_denied(self) -> list[PermissionDenial]:
+        return [denial for denial in self.denials if denial.verdict == "ask"]
+
+    def total_usage(self) -> Usage:
+        """The sum over all answers; a class that nobody reported is None."""
+
+        def total(name: str) -> int | None:
+            values = [getattr(usage, name) for usage in self.usages]
+            known = [value for value in values if value is not None]
+            return sum(known) if known else None
+
+        return Usage(
+            input_tokens=total("input_tokens"),
+            output_tokens=total("output_tokens"),
+            reasoning_tokens=total("reasoning_tokens"),
+            cache_read_tokens=total("cache_read_tokens"),
+            cache_write_tokens=total("cache_write_tokens"),
+        )
+
+    def add_usage(self, usage: Usage, cost_usd: Decimal | None) -> None:
+        """Count one provider answer.  Unknown is not zero: it makes the sum incomplete."""
+        self.usages.append(usage)
+        if not usage.is_complete:
+            self.usage_incomplete = True
+        if cost_usd is None:
+            self.cost_usd = None
+        elif self.cost_usd is not None:
+            self.cost_usd += cost_usd

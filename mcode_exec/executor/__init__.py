@@ -1,0 +1,1 @@
+"""One invocation, one result: the only room where the others are put together."""

@@ -1,0 +1,191 @@
+"""From an ending to the result object: status, exit code, and what there is to tell.
+
+Status, error and exit code are derived together, in one place, so that they
+can never disagree (docs/contract.md §3 and §5).
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from mcode_exec.abort import AbortScope
+from mcode_exec.agent.ports import TurnState
+from mcode_exec.errors import InternalError, McodeError, ModelCallError
+from mcode_exec.records.model import ModelRef
+from mcode_exec.records.result import ErrorInfo, LimitHit, Result, ResultUsage, SandboxInfo, Status
+from mcode_exec.records.tool import LeftoverProcess
+from mcode_exec.records.turn import Ending
+from mcode_exec.records.usage import Usage
+
+SANDBOX = SandboxInfo(mechanism="none", policy="off")
+
+_encoder = msgspec.json.Encoder(decimal_format="number")
+_decoder = msgspec.json.Decoder(Result)
+
+
+def encode_result(result: Result) -> bytes:
+    return _encoder.encode(result)
+
+
+def decode_result(data: bytes) -> Result:
+    return _decoder.decode(data)
+
+
+def error_info(error: BaseException) -> ErrorInfo:
+    """An error for programs."""
+    if not isinstance(error, McodeError):
+        error = InternalError(f"unexpected {type(error).__name__}: {error}; this is a bug in mcode")
+    extra: dict[str, Any] = {}
+    if isinstance(error, ModelCallError):
+        if error.number is not None:
+            extra["number"] = error.number
+        if error.http_status is not None:
+            extra["http_status"] = error.http_status
+        if error.request_id is not None:
+            extra["request_id"] = error.request_id
+        if error.retry_after_ms is not None:
+            extra["retry_after_ms"] = error.retry_after_ms
+    category: Any = error.category
+    return ErrorInfo(
+        category=category, code=error.code, message=error.message, retryable=error.retryable, **extra
+    )
+
+
+def result_usage(usage: Usage) -> ResultUsage:
+    return ResultUsage(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+        cache_read_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        total_tokens=usage.total_tokens,
+    )
+
+
+class _Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    status: Status
+    exit_code: int
+    error: ErrorInfo | None = None
+    is_answered: bool = False
+    limit: LimitHit | None = None
+
+
+def conclude(
+    ending: Ending,
+    *,
+    state: TurnState,
+    abort: AbortScope,
+    run_id: str,
+    session_id: str,
+    turn_id: str,
+    attempt: int,
+    model: ModelRef,
+    on_ask: str,
+    timeout_text: str | None,
+    leftovers: tuple[LeftoverProcess, ...],
+    duration_ms: int,
+) -> Result:
+    """The result of a turn that was admitted."""
+    verdict = _verdict(ending, state, abort, on_ask, timeout_text)
+    return Result(
+        run_id=run_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        status=verdict.status,
+        exit_code=verdict.exit_code,
+        attempt=attempt,
+        output=state.answer if verdict.is_answered else None,
+        partial_output=None if verdict.is_answered else (state.answer or state.latest_text),
+        finish_reason=state.finish_reason,
+        error=verdict.error,
+        retryable=verdict.exit_code in (69, 75),
+        model=model,
+        usage=result_usage(state.total_usage()),
+        usage_incomplete=state.usage_incomplete,
+        cost_usd=_money(state.cost_usd),
+        steps=state.steps,
+        tool_calls=state.tool_calls,
+        tool_errors=len(state.tool_failures),
+        tool_failures=tuple(state.tool_failures),
+        retries=state.retries,
+        permission_denials=tuple(state.denials),
+        sandbox=SANDBOX,
+        leftover_processes=leftovers,
+        limit=verdict.limit,
+        duration_ms=duration_ms,
+        api_duration_ms=state.api_duration_ms,
+    )
+
+
+def stopped_before_turn(
+    abort: AbortScope, *, run_id: str, timeout_text: str | None, duration_ms: int
+) -> Result:
+    """The result of a run that was stopped before its turn was admitted: nothing was done."""
+    ending = Ending(outcome="aborted", abort_reason=abort.reason)
+    verdict = _aborted(ending, TurnState(), abort, timeout_text)
+    return Result(
+        run_id=run_id,
+        status=verdict.status,
+        exit_code=verdict.exit_code,
+        error=verdict.error,
+        limit=verdict.limit,
+        duration_ms=duration_ms,
+    )
+
+
+def _money(cost: Decimal | None) -> Decimal | None:
+    return None if cost is None else cost.normalize() + Decimal(0)
+
+
+def _verdict(
+    ending: Ending, state: TurnState, abort: AbortScope, on_ask: str, timeout_text: str | None
+) -> _Verdict:
+    if ending.outcome == "completed":
+        asks = state.asks_denied
+        if not asks or on_ask != "fail":
+            return _Verdict(status="succeeded", exit_code=0, is_answered=True)
+        first = asks[0]
+        info = ErrorInfo(
+            category="runtime",
+            code="PERMISSION_ASKED",
+            message=f"{len(asks)} tool call(s) needed a permission that nobody could give; first: {first.reason}",
+            retryable=False,
+        )
+        return _Verdict(status="interaction_required", exit_code=5, error=info, is_answered=True)
+    if ending.outcome == "failed":
+        info = error_info(ending.error or InternalError())
+        code = ending.error.exit_code if isinstance(ending.error, McodeError) else 70
+        return _Verdict(status="failed", exit_code=code, error=info)
+    return _aborted(ending, state, abort, timeout_text)
+
+
+def _aborted(ending: Ending, state: TurnState, abort: AbortScope, timeout_text: str | None) -> _Verdict:
+    reason = ending.abort_reason
+    if reason == "limit" and ending.error is not None:
+        return _Verdict(
+            status="limit_exceeded", exit_code=7, error=error_info(ending.error), limit=state.limit
+        )
+    if reason == "deadline":
+        value = timeout_text or "its time limit"
+        info = ErrorInfo(
+            category="runtime",
+            code="TIMEOUT",
+            message=f"the run was stopped at its time limit of {value}",
+            retryable=False,
+        )
+        limit = LimitHit(name="timeout", value=value, source="--timeout")
+        return _Verdict(status="timeout", exit_code=6, error=info, limit=limit)
+    code, why = 4, "it was aborted"
+    if reason == "signal":
+        code, why = 128 + (abort.signum or 15), f"it was ended by signal {abort.signum or 15}"
+    elif reason == "stdout-closed":
+        code, why = 141, "the reader of its output was gone"
+    elif reason == "session-deleting":
+        why = "its session is being deleted"
+    info = ErrorInfo(
+        category="runtime", code="TURN_ABORTED", message=f"the turn did not finish: {why}", retryable=False
+    )
+    return _Verdict(status="cancelled", exit_code=code, error=info)

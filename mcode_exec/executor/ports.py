@@ -1,0 +1,115 @@
+"""What the agent loop is given: the commit door, the stream, the model client, the tools' surroundings."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Callable
+
+from msgspec import structs
+
+from mcode_exec.agent.ports import AgentTask, TurnState
+from mcode_exec.clock import Clock
+from mcode_exec.errors import StoreFailedError
+from mcode_exec.output.sink import Sink
+from mcode_exec.providers.client import ModelClient
+from mcode_exec.records.frame import LiveFact
+from mcode_exec.records.history import Block, FileBlock, HistoryRecord, ImageBlock, Message
+from mcode_exec.records.model import Answer, ModelFact, ModelRequest
+from mcode_exec.records.usage import Usage
+from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
+from mcode_exec.sessions.stream import SessionStream
+from mcode_exec.tools.registry import ToolContext
+
+
+class TurnPorts:
+    """One turn's ports; see agent/ports.py for what each promises."""
+
+    def __init__(
+        self,
+        *,
+        task: AgentTask,
+        door: CommitDoor,
+        stream: SessionStream,
+        client: ModelClient,
+        sink: Sink,
+        state: TurnState,
+        tools: Callable[[str], ToolContext],
+        attachments_dir: str,
+        clock: Clock,
+        set_phase: Callable[[str], None],
+    ) -> None:
+        self._task = task
+        self._door = door
+        self._stream = stream
+        self._client = client
+        self._sink = sink
+        self._state = state
+        self._tools = tools
+        self._attachments_dir = attachments_dir
+        self._clock = clock
+        self._set_phase = set_phase
+        #: base64 of attachments already read in this turn
+        self._encoded: dict[str, str] = {}
+
+    async def commit(self, record: HistoryRecord, *, failed: tuple[Usage, ...] = ()) -> None:
+        await self._door.commit(record, failed=tuple(self._attempt(usage) for usage in failed))
+
+    def _attempt(self, usage: Usage) -> FailedAttempt:
+        ref, price = self._task.model.ref, self._task.model.price
+        cost = price.cost_usd(usage) if price else None
+        return FailedAttempt(
+            provider_id=ref.provider_id,
+            model_id=ref.model_id,
+            usage=usage,
+            cost_usd=None if cost is None else format(cost, "f"),
+        )
+
+    def emit(self, fact: LiveFact) -> None:
+        self._stream.publish_live(self._task.turn_id, fact)
+
+    async def complete(
+        self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
+    ) -> Answer:
+        return await self._client.complete(
+            self._task.endpoint,
+            structs.replace(request, messages=tuple(self._with_data(m) for m in request.messages)),
+            on_fact,
+            deadline_s=self._task.deadline_s,
+            may_be_empty=may_be_empty,
+        )
+
+    def _with_data(self, message: Message) -> Message:
+        """`message` with the bytes of its attachments, read once per turn."""
+        if not any(isinstance(block, ImageBlock | FileBlock) for block in message.content):
+            return message
+        return structs.replace(message, content=tuple(self._filled(block) for block in message.content))
+
+    def _filled(self, block: Block) -> Block:
+        if not isinstance(block, ImageBlock | FileBlock):
+            return block
+        data = self._encoded.get(block.digest)
+        if data is None:
+            data = self._encoded[block.digest] = base64.b64encode(self._read(block.digest)).decode()
+        return structs.replace(block, data=data)
+
+    def _read(self, digest: str) -> bytes:
+        path = os.path.join(self._attachments_dir, digest)
+        try:
+            with open(path, "rb") as file:
+                return file.read()
+        except OSError as error:
+            raise StoreFailedError(f"the attachment {path} cannot be read: {error.strerror}") from error
+
+    def tool_context(self, call_id: str) -> ToolContext:
+        return self._tools(call_id)
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def progress(self, *, step: int, tool: str | None, phase: str) -> None:
+        self._set_phase(phase if tool is None else f"tool {tool}")
+        usage = self._state.total_usage()
+        self._sink.status(
+            step=step, tool=tool, tokens=usage.total_tokens, cost_usd=self._state.cost_usd, phase=phase
+        )

@@ -1,0 +1,247 @@
+"""Where a prompt comes from: the argument, `--input`, attachments.
+
+stdin is read only when it is asked for.  Up to 10 MiB; a BOM is dropped; bytes
+that are no UTF-8 are an error that gives the offset; NUL and lone surrogates
+become U+FFFD with a notice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+
+import msgspec
+from msgspec import Struct
+
+from mcode_exec.errors import InvocationError
+from mcode_exec.records.history import Block, FileBlock, ImageBlock, TextBlock
+from mcode_exec.records.invocation import Invocation
+
+MAX_PROMPT_BYTES = 10 * 1024 * 1024
+MAX_FILES = 10
+MAX_FILES_BYTES = 100 * 1024 * 1024
+
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"%PDF-", "application/pdf"),
+)
+
+
+class Attachment(Struct, frozen=True, kw_only=True):
+    """Bytes that a block names by digest."""
+
+    digest: str
+    data: bytes
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """What the user says in this turn."""
+
+    #: the words of the argument or, without one, of the input: what a title is made of
+    text: str
+    content: tuple[Block, ...]
+    attachments: tuple[Attachment, ...] = ()
+    #: (code, message)
+    notices: tuple[tuple[str, str], ...] = ()
+
+    def digest(self) -> str:
+        """Identifies the input for `--request-id`; never the input itself."""
+        import hashlib
+
+        return hashlib.sha256(msgspec.json.encode(self.content)).hexdigest()
+
+
+async def read_prompt(invocation: Invocation) -> Prompt:
+    """Everything the invocation gives as input.
+
+    Raises: InvocationError when there is nothing to run, or an input cannot be used.
+    """
+    notices: list[tuple[str, str]] = []
+    words = _clean(invocation.prompt, "the prompt", notices) if invocation.prompt is not None else None
+    given = None
+    if invocation.input_source is not None:
+        given = await _read_input(invocation.input_source, notices)
+        if invocation.input_format == "json":
+            given = _json_prompt(given, notices)
+    blocks: list[Block] = []
+    if words is not None and words.strip():
+        text = words if given is None else f"{words}\n\n<input>\n{given.rstrip(chr(10))}\n</input>"
+        blocks.append(TextBlock(text=text))
+    elif given is not None and given.strip():
+        blocks.append(TextBlock(text=given))
+    attachments: list[Attachment] = []
+    for block, attachment in _attachments(invocation.files, notices):
+        blocks.append(block)
+        if attachment is not None:
+            attachments.append(attachment)
+    if not blocks:
+        raise InvocationError("there is nothing to run: give a prompt, or --input - to read one from stdin")
+    return Prompt(
+        text=words if words is not None and words.strip() else given or "",
+        content=tuple(blocks),
+        attachments=tuple(attachments),
+        notices=tuple(notices),
+    )
+
+
+def _clean(text: str, what: str, notices: list[tuple[str, str]]) -> str:
+    cleaned = text.removeprefix("\ufeff").replace("\0", "\ufffd")
+    if not cleaned.isascii():
+        cleaned = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in cleaned)
+    if cleaned != text.removeprefix("\ufeff"):
+        notices.append(
+            (
+                "prompt.replaced",
+                f"{what} holds NUL characters or lone surrogates; they were replaced by U+FFFD",
+            )
+        )
+    if len(cleaned.encode()) > MAX_PROMPT_BYTES:
+        raise InvocationError(f"{what} is larger than {MAX_PROMPT_BYTES} bytes (10 MiB)")
+    return cleaned
+
+
+async def _read_input(source: str, notices: list[tuple[str, str]]) -> str:
+    what = "stdin" if source == "-" else source
+    data = await (_read_stdin() if source == "-" else _read_file(source))
+    if len(data) > MAX_PROMPT_BYTES:
+        raise InvocationError(f"the input from {what} is larger than {MAX_PROMPT_BYTES} bytes (10 MiB)")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        raise InvocationError(f"the input from {what} is UTF-16, not UTF-8 (byte offset 0); convert it first")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvocationError(
+            f"the input from {what} is not valid UTF-8 at byte offset {error.start}"
+        ) from error
+    return _clean(text, f"the input from {what}", notices)
+
+
+async def _read_stdin() -> bytes:
+    """stdin to its end (or one byte past the limit), abortably: a reader thread that nobody waits for."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[bytes] = loop.create_future()
+
+    def read() -> None:
+        pieces: list[bytes] = []
+        error: OSError | None = None
+        try:
+            total = 0
+            while total <= MAX_PROMPT_BYTES:
+                piece = os.read(0, 1 << 16)
+                if not piece:
+                    break
+                pieces.append(piece)
+                total += len(piece)
+        except BlockingIOError:
+            error = OSError("stdin is non-blocking and has nothing to read")
+        except OSError as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(_deliver, done, b"".join(pieces), error)
+        except RuntimeError:
+            pass  # the run was aborted meanwhile
+
+    import threading
+
+    threading.Thread(target=read, name="mcode-stdin", daemon=True).start()
+    return await done
+
+
+def _deliver(done: asyncio.Future[bytes], data: bytes, error: OSError | None) -> None:
+    if done.cancelled():
+        return
+    if error is not None:
+        done.set_exception(InvocationError(f"stdin cannot be read: {error}"))
+    else:
+        done.set_result(data)
+
+
+async def _read_file(path: str) -> bytes:
+    try:
+        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        raise InvocationError(f"--input {path} cannot be read: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise InvocationError(f"--input {path} is a directory")
+        return await asyncio.to_thread(file.read, MAX_PROMPT_BYTES + 1)
+
+
+def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise InvocationError(f"the input is not valid JSON: {error}") from error
+    if isinstance(value, dict):
+        unknown = sorted(set(value) - {"prompt"})
+        if unknown:
+            raise InvocationError(
+                f"the JSON input has the unknown key {unknown[0]!r}; it may have `prompt` alone"
+            )
+        value = value.get("prompt")
+    if not isinstance(value, str):
+        raise InvocationError("the JSON input must be a string, or an object with the string `prompt`")
+    return _clean(value, "the JSON input", notices)
+
+
+def _attachments(
+    paths: tuple[str, ...], notices: list[tuple[str, str]]
+) -> list[tuple[Block, Attachment | None]]:
+    if len(paths) > MAX_FILES:
+        raise InvocationError(f"at most {MAX_FILES} files can be attached, not {len(paths)}")
+    found: list[tuple[Block, Attachment | None]] = []
+    left = MAX_FILES_BYTES
+    for path in paths:
+        data = _attachment_bytes(path, left)
+        left -= len(data)
+        found.append(_attachment_block(path, data, notices))
+    return found
+
+
+def _attachment_bytes(path: str, left: int) -> bytes:
+    try:
+        descriptor = os.open(
+            os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
+        )
+    except OSError as error:
+        raise InvocationError(f"--file {path} cannot be read: {error.strerror}") from error
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InvocationError(f"--file {path} is not a regular file")
+        data = file.read(left + 1)
+    if len(data) > left:
+        raise InvocationError(
+            f"--file {path} goes beyond the {MAX_FILES_BYTES} bytes (100 MiB) that may be attached"
+        )
+    if not data:
+        raise InvocationError(f"--file {path} is empty")
+    return data
+
+
+def _attachment_block(
+    path: str, data: bytes, notices: list[tuple[str, str]]
+) -> tuple[Block, Attachment | None]:
+    import hashlib
+
+    name = os.path.basename(path)
+    mime = next((mime for signature, mime in _SIGNATURES if data.startswith(signature)), None)
+    if mime is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        mime = "image/webp"
+    if mime is None:
+        try:
+            text = _clean(data.decode("utf-8"), f"--file {path}", notices)
+        except UnicodeDecodeError as error:
+            raise InvocationError(
+                f"--file {path} is neither UTF-8 text, an image (PNG, JPEG, GIF, WebP) nor a PDF"
+            ) from error
+        closing = text if text.endswith("\n") else text + "\n"
+        return TextBlock(text=f'<file name="{name}">\n{closing}</file>'), None
+    digest = hashlib.sha256(data).hexdigest()
+    attachment = Attachment(digest=digest, data=data)
+    if mime.startswith("image/"):
+        return ImageBlock(digest=digest, mime=mime, filename=name), attachment
+    return FileBlock(digest=digest, mime=mime, filename=name), attachment

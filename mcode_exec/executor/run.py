@@ -1,0 +1,131 @@
+"""One run: prepare, submit, supervise, conclude.
+
+Before admission everything is prepared in a task that an abort cancels; after
+it the turn system owns the ending.  The sink hears what happens; the result is
+the caller's to write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcode_exec.abort import AbortReason, AbortScope
+from mcode_exec.durations import format_duration
+from mcode_exec.errors import SessionError
+from mcode_exec.executor import submission
+from mcode_exec.executor.outcome import decode_result, stopped_before_turn
+from mcode_exec.executor.preparation import Prepared, prepare
+from mcode_exec.executor.turn import TurnRun
+from mcode_exec.output.sink import Sink
+from mcode_exec.records.event import Notice
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.result import Result
+from mcode_exec.records.turn import Accepted, Replayed
+
+if TYPE_CHECKING:
+    from mcode_exec.executor.runtime import Runtime
+
+T = TypeVar("T")
+
+
+async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, abort: AbortScope) -> Result:
+    """Run one invocation to its result; the caller writes it.
+
+    Raises: McodeError when no turn was admitted.
+    """
+    deadline = _Deadline(runtime, invocation, abort)
+    try:
+        try:
+            prepared = await _abortable(_prepare(runtime, invocation, sink, deadline), abort)
+            admission = await _abortable(submission.submit(runtime, prepared), abort)
+        except _Stopped:
+            # A submission that was cut off may have been admitted all the same: recovery settles it.
+            return stopped_before_turn(
+                abort,
+                run_id=invocation.run_id,
+                timeout_text=deadline.text,
+                duration_ms=_elapsed_ms(runtime, invocation),
+            )
+        if isinstance(admission, Replayed):
+            return _replayed(admission, invocation)
+        if not isinstance(admission, Accepted):
+            raise AssertionError("submit answers with an acceptance or a replay")
+        await sink.admitted()
+        turn = TurnRun(runtime, invocation, prepared, admission, sink, abort, timeout_text=deadline.text)
+        return await turn.run()
+    finally:
+        deadline.cancel()
+
+
+async def _prepare(runtime: Runtime, invocation: Invocation, sink: Sink, deadline: _Deadline) -> Prepared:
+    prepared = await prepare(runtime, invocation, sink)
+    deadline.start_configured(prepared.settings.timeout_s)
+    for code, message in prepared.notices:
+        await sink.event(Notice(code=code, message=message))
+    return prepared
+
+
+class _Stopped(Exception):  # noqa: N818  a control signal of this module, not an error
+    """An abort came before the turn was admitted."""
+
+
+async def _abortable(work: Coroutine[Any, Any, T], abort: AbortScope) -> T:
+    task: asyncio.Task[T] = asyncio.ensure_future(work)
+    abort.bind(task)
+    try:
+        return await task
+    except asyncio.CancelledError:
+        if abort.is_tripped:
+            raise _Stopped from None
+        raise
+    finally:
+        abort.release()
+
+
+class _Deadline:
+    """Trips the scope when the run's wall-clock limit is reached, counted from the start of the process."""
+
+    def __init__(self, runtime: Runtime, invocation: Invocation, abort: AbortScope) -> None:
+        self._runtime = runtime
+        self._invocation = invocation
+        self._abort = abort
+        self._timer: asyncio.TimerHandle | None = None
+        self.text: str | None = None
+        if invocation.timeout_s is not None:
+            self._start(invocation.timeout_s)
+
+    def start_configured(self, timeout_s: float | None) -> None:
+        """The limit of the configuration, where no flag gave one."""
+        if self._timer is None and timeout_s is not None:
+            self._start(timeout_s)
+
+    def _start(self, timeout_s: float) -> None:
+        self.text = format_duration(timeout_s)
+        left_s = self._invocation.started_monotonic_s + timeout_s - self._runtime.clock.monotonic_s()
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, left_s), self._trip, "deadline")
+
+    def _trip(self, reason: AbortReason) -> None:
+        self._abort.trip(reason)
+
+    def cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+def _elapsed_ms(runtime: Runtime, invocation: Invocation) -> int:
+    return int((runtime.clock.monotonic_s() - invocation.started_monotonic_s) * 1000)
+
+
+def _replayed(admission: Replayed, invocation: Invocation) -> Result:
+    """The stored result of the same request, under this run's id."""
+    from msgspec import structs
+
+    receipt = admission.receipt
+    if receipt.result is None:
+        raise SessionError(
+            f"request {receipt.request_id!r} was answered, but its result is not in the store any more"
+        )
+    stored = decode_result(receipt.result)
+    return structs.replace(stored, run_id=invocation.run_id, replayed=True)

@@ -1,0 +1,172 @@
+"""The runtime: what one process opens once, and `run`, which turns an invocation into a result.
+
+`run` never raises for an ending of the run.  It raises an McodeError only
+before a turn was admitted, when the error is the whole story; the caller makes
+the result of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from mcode_exec import paths
+from mcode_exec.abort import AbortScope
+from mcode_exec.clock import Clock, SystemClock
+from mcode_exec.errors import StoreFailedError
+from mcode_exec.executor.choice import RECORDED, workspace_of
+from mcode_exec.executor.settings import Settings, resolve
+from mcode_exec.output.sink import Sink
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.result import Result
+from mcode_exec.store.database import Store
+from mcode_exec.store.filesystem import check_directory
+from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.recovery import recover
+
+if TYPE_CHECKING:
+    from mcode_exec.config import ProviderConfig
+    from mcode_exec.providers.client import ModelClient
+    from mcode_exec.providers.local import LocalServer
+    from mcode_exec.records.model import ModelRef
+
+
+class Runtime:
+    """Configuration, store, model client and liveness of one process.  Make it with `Runtime.open`."""
+
+    def __init__(self, *, env: Mapping[str, str], data: str, is_private: bool, clock: Clock) -> None:
+        self.env = env
+        self.data = data
+        self.clock = clock
+        self.sessions_dir = paths.sessions_dir(data)
+        self._is_private = is_private
+        self._store: Store | None = None
+        self._owner: Owner | None = None
+        self._client: ModelClient | None = None
+        self._local: LocalServer | None = None
+
+    @classmethod
+    async def open(cls, invocation: Invocation, env: Mapping[str, str] | None = None) -> Runtime:
+        """Open the data directory, recover what dead processes left.
+
+        Raises: ConfigError, StoreFailedError, StoreBusyError.
+        """
+        env = dict(os.environ) if env is None else env
+        clock = SystemClock()
+        if invocation.ephemeral:
+            import tempfile
+
+            data = os.path.realpath(tempfile.mkdtemp(prefix="mcode-"))
+        else:
+            data = paths.data_dir(invocation.data_dir, env)
+        runtime = cls(env=env, data=data, is_private=invocation.ephemeral, clock=clock)
+        try:
+            await runtime._open()
+        except BaseException:
+            await runtime.close()
+            raise
+        return runtime
+
+    async def _open(self) -> None:
+        run_dir = paths.run_dir(self.data)
+        try:
+            for directory in (self.data, run_dir, self.sessions_dir):
+                if not os.path.isdir(directory):
+                    paths.make_private_dir(directory)
+        except OSError as error:
+            raise StoreFailedError(
+                f"the data directory {self.data} cannot be used: {error.strerror or error}; "
+                "name another with --data-dir or MCODE_HOME"
+            ) from error
+        check_directory(self.data)
+        self._owner = Owner.hold(run_dir)
+        self._store = await Store.open(paths.database_file(self.data), self.clock)
+        dead = await recover(self._store, self._owner, self.clock)
+        if dead:
+            from mcode_exec.sandbox.trees import end_strays
+
+            await end_strays(dead)
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None
+        return self._store
+
+    @property
+    def owner(self) -> Owner:
+        assert self._owner is not None
+        return self._owner
+
+    def client(self, settings: Settings) -> ModelClient:
+        """The model client, made at the first call for it."""
+        if self._client is None:
+            from mcode_exec.providers.client import ModelClient, RetryPolicy, Timeouts
+
+            retry, timeouts = settings.config.retry, settings.config.timeouts
+            self._client = ModelClient(
+                timeouts=Timeouts(
+                    connect_s=timeouts.connect_s,
+                    first_byte_s=timeouts.first_byte_s,
+                    idle_s=timeouts.idle_s,
+                ),
+                retry=RetryPolicy(
+                    max_retries=retry.max_retries,
+                    base_delay_s=retry.base_delay_s,
+                    max_delay_s=retry.max_delay_s,
+                    budget_s=retry.budget_s,
+                ),
+                clock=self.clock,
+                environ=self.env,
+            )
+        return self._client
+
+    async def local_server(self, ref: ModelRef, provider: ProviderConfig | None) -> LocalServer:
+        """The embedded server of a local model, started at the first call for it."""
+        if self._local is None:
+            from mcode_exec.providers.local import serve
+
+            path = provider.path if provider is not None else None
+            self._local = await serve(path, model_id=ref.model_id)
+        return self._local
+
+    async def run(self, invocation: Invocation, sink: Sink, abort: AbortScope) -> Result:
+        """Run one invocation to its one result, which the caller writes.
+
+        Raises: McodeError when no turn was admitted; Aborted when it was stopped before that.
+        """
+        from mcode_exec.executor.run import run_invocation
+
+        return await run_invocation(self, invocation, sink, abort)
+
+    async def settings(self, invocation: Invocation) -> tuple[Settings, str]:
+        """The resolved settings and the workspace.  Raises: ConfigError, InvocationError, SessionError."""
+        workspace = workspace_of(invocation, self.env)
+        if workspace is None:
+            from mcode_exec.executor.choice import recorded_workspace
+
+            assert invocation.cwd == RECORDED
+            assert invocation.session is not None
+            workspace = await recorded_workspace(self.store, invocation.session)
+        return resolve(invocation, self.env, workspace), workspace
+
+    async def close(self) -> None:
+        """Close everything; safe to call twice."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+        if self._local is not None:
+            await self._local.close()
+            self._local = None
+        if self._store is not None:
+            await self._store.close()
+            self._store = None
+        if self._owner is not None:
+            self._owner.release()
+            self._owner = None
+        if self._is_private:
+            import shutil
+
+            await asyncio.to_thread(shutil.rmtree, self.data, ignore_errors=True)
+            self._is_private = False

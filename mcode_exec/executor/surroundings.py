@@ -1,0 +1,91 @@
+"""What a turn's tools run in: environment, temporary directory, command runner, what was read.
+
+Made when the first tool runs; a turn without tools pays for nothing of it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from mcode_exec import paths
+from mcode_exec.executor.preparation import Prepared, outputs_dir
+from mcode_exec.permissions.places import Scope
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.tool import LeftoverProcess
+from mcode_exec.tools.context import ToolContext
+
+if TYPE_CHECKING:
+    from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.sandbox.processes import CommandRunner
+    from mcode_exec.tools.read_state import ReadState
+
+
+class Surroundings:
+    """One turn's."""
+
+    def __init__(self, runtime: Runtime, prepared: Prepared, invocation: Invocation) -> None:
+        self._runtime = runtime
+        self._prepared = prepared
+        self._invocation = invocation
+        base = runtime.env.get("TMPDIR") or "/tmp"  # noqa: S108  made 0700 under a random name
+        self.temp_dir = os.path.join(os.path.realpath(base), f"mcode-{os.urandom(8).hex()}")
+        self.scope = Scope(
+            workspace=prepared.choice.workspace,
+            home=paths.home(runtime.env),
+            temp_dir=self.temp_dir,
+            data_dir=runtime.data,
+            config_files=prepared.settings.config.files,
+        )
+        self._runner: CommandRunner | None = None
+        self._reads: ReadState | None = None
+        self._todos: list[dict[str, Any]] = []
+
+    def tool_context(self, call_id: str) -> ToolContext:
+        """What one call needs."""
+        if self._runner is None or self._reads is None:
+            self._runner, self._reads = self._set_up()
+        timeouts = self._prepared.settings.config.timeouts
+        return ToolContext(
+            workspace=self._prepared.choice.workspace,
+            temp_dir=self.temp_dir,
+            outputs_dir=outputs_dir(self._runtime.sessions_dir, self._prepared.choice.session),
+            runner=self._runner,
+            reads=self._reads,
+            todos=self._todos,
+            call_id=call_id,
+            command_limit_s=timeouts.command_s,
+            command_limit_max_s=timeouts.command_max_s,
+            takes_images=False,
+        )
+
+    def _set_up(self) -> tuple[CommandRunner, ReadState]:
+        from mcode_exec.sandbox.environment import command_environment
+        from mcode_exec.sandbox.processes import CommandRunner, become_subreaper_and_undumpable
+        from mcode_exec.tools.read_state import ReadState
+
+        become_subreaper_and_undumpable()
+        os.mkdir(self.temp_dir, 0o700)
+        prepared = self._prepared
+        config = prepared.settings.config
+        environment = command_environment(
+            self._runtime.env,
+            passed=(*config.env_pass, *self._invocation.env),
+            secret_names=(*config.secret_env_names, *prepared.model.secret_env_names),
+            secret_values=prepared.model.secret_values,
+            temp_dir=self.temp_dir,
+        )
+        return CommandRunner(env=environment, owner=self._runtime.owner.token), ReadState()
+
+    async def end_leftovers(self) -> tuple[LeftoverProcess, ...]:
+        """End what commands left running in the background; what that was."""
+        if self._runner is None:
+            return ()
+        return tuple(await self._runner.end_leftovers())
+
+    def remove(self) -> None:
+        """Remove the temporary directory."""
+        if self._runner is not None:
+            import shutil
+
+            shutil.rmtree(self.temp_dir, ignore_errors=True)

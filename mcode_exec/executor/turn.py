@@ -1,0 +1,316 @@
+"""One admitted turn: open the session, commit the prompt, run the loop, conclude.
+
+The user message is committed before the model is asked, behind admission: a
+rejected prompt leaves no trace, an accepted one is in history first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mcode_exec.abort import AbortScope
+from mcode_exec.agent.instructions import read_instructions
+from mcode_exec.agent.loop import AgentLoop
+from mcode_exec.agent.ports import AgentTask, TurnState
+from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
+from mcode_exec.config import agent_prompt
+from mcode_exec.executor import outcome
+from mcode_exec.executor.ports import TurnPorts
+from mcode_exec.executor.preparation import Prepared, attachments_dir
+from mcode_exec.executor.supervisor import Supervisor
+from mcode_exec.executor.surroundings import Surroundings
+from mcode_exec.faults import fault
+from mcode_exec.ids import user_message_id
+from mcode_exec.output.sink import Sink
+from mcode_exec.permissions.judge import Judge
+from mcode_exec.records.event import (
+    Notice,
+    SessionResumed,
+    SessionStarted,
+    TurnCompleted,
+    TurnFailed,
+    TurnStarted,
+)
+from mcode_exec.records.history import HistoryRecord, Message, TextBlock
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.model import ToolSchema
+from mcode_exec.records.result import Result
+from mcode_exec.records.turn import Accepted, Ending
+from mcode_exec.sessions.commit import CommitDoor
+from mcode_exec.sessions.history import CanonicalHistory
+from mcode_exec.sessions.layout import make_dirs
+from mcode_exec.sessions.opening import open_door
+from mcode_exec.sessions.stream import SessionStream
+from mcode_exec.sessions.transcript import transcript
+from mcode_exec.tools import registry
+from mcode_exec.turns.execution import execute
+from mcode_exec.workspace import git
+
+if TYPE_CHECKING:
+    from mcode_exec.executor.runtime import Runtime
+
+
+class TurnRun:
+    """Everything one admitted turn has open."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        invocation: Invocation,
+        prepared: Prepared,
+        accepted: Accepted,
+        sink: Sink,
+        abort: AbortScope,
+        *,
+        timeout_text: str | None,
+    ) -> None:
+        self._runtime = runtime
+        self._invocation = invocation
+        self._prepared = prepared
+        self._accepted = accepted
+        self._sink = sink
+        self._abort = abort
+        self._timeout_text = timeout_text
+        self._session = prepared.choice.session
+        self._turn_id = accepted.receipt.turn_id
+        self._state = TurnState()
+        self._stream = SessionStream()
+        self._history: CanonicalHistory | None = None
+        self._surroundings = Surroundings(runtime, prepared, invocation)
+        self._supervisor = Supervisor(
+            store=runtime.store,
+            subscription=self._stream.reserve(),
+            session_id=accepted.receipt.session_id,
+            turn_id=self._turn_id,
+            sink=sink,
+            with_deltas=invocation.deltas and invocation.output_format == "stream-json",
+        )
+        self._watching: asyncio.Task[None] | None = None
+
+    async def run(self) -> Result:
+        """Run to the settled result."""
+        self._sink.bind(session_id=self._session.id, turn_id=self._turn_id)
+        fault("after-admission")
+        started_s = self._runtime.clock.monotonic_s()
+        try:
+            result = await execute(
+                store=self._runtime.store,
+                accepted=self._accepted,
+                loop=self._loop,
+                conclude=self._conclude,
+                abort=self._abort,
+                clock=self._runtime.clock,
+            )
+            fault("after-settlement")
+            await self._finish_watching()
+            await self._say_end(result, int((self._runtime.clock.monotonic_s() - started_s) * 1000))
+            return result
+        finally:
+            if self._watching is not None:
+                self._watching.cancel()
+            if self._history is not None:
+                await self._runtime.store.on_thread(self._history.close)
+            self._surroundings.remove()
+
+    async def _loop(self) -> None:
+        runtime, prepared, session = self._runtime, self._prepared, self._session
+        await self._say_session()
+        door, self._history = await open_door(
+            store=runtime.store,
+            sessions_dir=runtime.sessions_dir,
+            session=session,
+            stream=self._stream,
+            turn_id=self._turn_id,
+            lease_token=self._accepted.lease_token,
+            is_takeover=self._accepted.is_takeover or session.status == "interrupted",
+            agent=prepared.agent.name if prepared.agent else None,
+            clock=runtime.clock,
+        )
+        for code, message in self._history.notices:
+            await self._sink.event(Notice(code=code, message=message))
+        task = await self._task()
+        await asyncio.shield(runtime.store.on_thread(self._keep_attachments))
+        await self._commit_prompt(door, task)
+        await self._say_turn_started(task)
+        self._watching = asyncio.ensure_future(self._supervisor.run())
+        ports = TurnPorts(
+            task=task,
+            door=door,
+            stream=self._stream,
+            client=runtime.client(prepared.settings),
+            sink=self._sink,
+            state=self._state,
+            tools=self._surroundings.tool_context,
+            attachments_dir=attachments_dir(runtime.sessions_dir, session),
+            clock=runtime.clock,
+            set_phase=self._set_phase,
+        )
+        judge = Judge(prepared.rules, self._surroundings.scope)
+        loop = AgentLoop(
+            task=task, ports=ports, judge=judge, state=self._state, messages=transcript(door.records)
+        )
+        try:
+            await loop.run()
+        finally:
+            await door.settle()
+
+    def _set_phase(self, phase: str) -> None:
+        self._supervisor.phase = phase
+
+    async def _task(self) -> AgentTask:
+        prepared, invocation = self._prepared, self._invocation
+        model = prepared.model
+        judge = Judge(prepared.rules, self._surroundings.scope)
+        offered = [name for name in prepared.settings.tools if not judge.hides(_permission_of(name))]
+        tools = registry.schemas(offered) if model.info.takes_tools else ()
+        return AgentTask(
+            turn_id=self._turn_id,
+            agent=prepared.agent.name if prepared.agent else None,
+            model=model.info,
+            endpoint=model.endpoint,
+            system=await self._system_prompt(tuple(tool.name for tool in tools)),
+            tools=tools,
+            effort=prepared.effort,
+            limits=prepared.settings.limits,
+            deadline_s=invocation.started_monotonic_s + prepared.settings.timeout_s
+            if prepared.settings.timeout_s is not None
+            else None,
+        )
+
+    async def _system_prompt(self, tools: tuple[str, ...]) -> str:
+        prepared, invocation = self._prepared, self._invocation
+        instructions = read_instructions(
+            workspace=prepared.choice.workspace,
+            git_root=prepared.git_root,
+            further=prepared.settings.config.instructions,
+            with_project=not invocation.no_project_instructions,
+        )
+        for code, message in instructions.notices:
+            await self._sink.event(Notice(code=code, message=message))
+        head = git.head_state(prepared.git_root) if prepared.git_root is not None else None
+        machine = os.uname()
+        return system_prompt(
+            PromptFacts(
+                workspace=prepared.choice.workspace,
+                platform=f"{machine.sysname.lower()} {machine.machine}",
+                shell="bash",
+                date=time.strftime("%Y-%m-%d", time.gmtime(self._runtime.clock.now_ms() // 1000)),
+                preset=prepared.preset,
+                tools=tools,
+                git_branch=head.branch if head is not None else None,
+                instructions=instructions.sections,
+                base_text=prepared.base_prompt,
+                agent_prompt=agent_prompt(prepared.agent) if prepared.agent is not None else None,
+                append_text=invocation.append_system_prompt,
+                size="small" if prepared.model.is_small else "full",
+            )
+        )
+
+    def _keep_attachments(self) -> None:
+        attachments = self._prepared.prompt.attachments
+        if not attachments:
+            return
+        directory = attachments_dir(self._runtime.sessions_dir, self._session)
+        make_dirs(directory, self._runtime.data)
+        for attachment in attachments:
+            path = os.path.join(directory, attachment.digest)
+            if os.path.exists(path):
+                continue
+            descriptor = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with open(descriptor, "wb") as file:
+                file.write(attachment.data)
+                file.flush()
+                os.fsync(descriptor)
+            os.rename(path + ".tmp", path)
+
+    async def _commit_prompt(self, door: CommitDoor, task: AgentTask) -> None:
+        content = self._prepared.prompt.content
+        choice = self._prepared.choice
+        if choice.is_rebound:
+            note = (
+                f"[mcode: the workspace of this conversation is now {choice.workspace}; "
+                f"before, it was {choice.session.workspace}]"
+            )
+            content = (TextBlock(text=note, synthetic=True), *content)
+        prefix_body = _prefix_body(task.system, task.tools)
+        record = HistoryRecord(
+            id=user_message_id(self._session.id, "turn:" + self._turn_id),
+            turn_id=self._turn_id,
+            at_ms=self._runtime.clock.now_ms(),
+            message=Message(role="user", content=content),
+            prefix=_digest(prefix_body),
+        )
+        await door.commit(record, prefix_body=prefix_body)
+        fault("after-prompt")
+
+    async def _say_session(self) -> None:
+        kind = SessionStarted if self._prepared.choice.is_new else SessionResumed
+        await self._sink.event(kind(workspace=self._prepared.choice.workspace, title=self._session.title))
+
+    async def _say_turn_started(self, task: AgentTask) -> None:
+        await self._sink.event(
+            TurnStarted(
+                model=task.model.ref,
+                accepted_sequence=self._accepted.receipt.sequence,
+                sandbox=outcome.SANDBOX,
+                permission=self._prepared.preset,
+            )
+        )
+
+    async def _conclude(self, ending: Ending) -> tuple[Result, bytes]:
+        leftovers = await self._surroundings.end_leftovers()
+        result = outcome.conclude(
+            ending,
+            state=self._state,
+            abort=self._abort,
+            run_id=self._invocation.run_id,
+            session_id=self._session.id,
+            turn_id=self._turn_id,
+            attempt=self._accepted.receipt.attempt,
+            model=self._prepared.model.info.ref,
+            on_ask=self._invocation.on_ask,
+            timeout_text=self._timeout_text,
+            leftovers=leftovers,
+            duration_ms=int(
+                (self._runtime.clock.monotonic_s() - self._invocation.started_monotonic_s) * 1000
+            ),
+        )
+        return result, outcome.encode_result(result)
+
+    async def _finish_watching(self) -> None:
+        """Let the reader see the end; a reader that takes nothing is the sink's to give up on."""
+        self._stream.publish_terminal(self._turn_id)
+        if self._watching is not None:
+            await self._watching
+            self._watching = None
+
+    async def _say_end(self, result: Result, duration_ms: int) -> None:
+        if result.status in ("succeeded", "interaction_required"):
+            await self._sink.event(
+                TurnCompleted(
+                    model=self._prepared.model.info.ref, usage=result.usage, duration_ms=duration_ms
+                )
+            )
+        else:
+            await self._sink.event(
+                TurnFailed(status=result.status, error=result.error, duration_ms=duration_ms)
+            )
+
+
+def _permission_of(tool: str) -> str:
+    return "edit" if tool in ("write", "edit") else tool
+
+
+def _prefix_body(system: str, tools: tuple[ToolSchema, ...]) -> bytes:
+    return msgspec.json.encode({"system": system, "tools": tools})
+
+
+def _digest(body: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(body).hexdigest()
