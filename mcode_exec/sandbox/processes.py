@@ -20,9 +20,9 @@ from msgspec import Struct
 from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.records.tool import LeftoverProcess
 from mcode_exec.sandbox import procfs, trees
-from mcode_exec.sandbox.capture import OutputCapture
 from mcode_exec.sandbox.launch import MAX_ARGUMENT_BYTES, Launcher, launch_plainly, shell_arguments
 from mcode_exec.sandbox.procfs import ProcessRef, ProcessStat
+from mcode_exec.sandbox.running import READ_BYTES, RunningCommand
 from mcode_exec.sandbox.trees import end_strays
 
 __all__ = [
@@ -32,11 +32,6 @@ __all__ = [
     "become_subreaper_and_undumpable",
     "end_strays",
 ]
-
-_READ_BYTES = 64 * 1024
-#: after the shell's end: read on until the pipe has been silent this long, at most DRAIN_S
-_QUIET_S = 0.05
-DRAIN_S = 0.3
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
@@ -116,20 +111,22 @@ class CommandRunner:
         Cancellation: ends the whole tree first (at most grace + 1 s).
         """
         started_s = self._clock.monotonic_s()
-        command = _Command(self, script, cwd, spill_path)
-        timed_out = False
+        command, trace = self._start(script, cwd, spill_path)
         try:
             timed_out = not await command.wait(limit_s)
             if timed_out:
                 await command.end()
             await command.drain()
-            left = command.left_running()
-            if left:
-                command.keep_pipe()
+            left = _name(command.find_left())
+            if not left:
+                self._traces.remove(trace)
+            elif (pipe := command.take_pipe()) is not None:
+                self._keep_pipe(pipe)
         except BaseException:
             await command.end()
             raise
         finally:
+            self._running -= 1
             command.close()
         exit_code, signum = command.exit_state()
         return CommandResult(
@@ -164,7 +161,7 @@ class CommandRunner:
 
         def discard() -> None:
             try:
-                if os.read(pipe, _READ_BYTES):
+                if os.read(pipe, READ_BYTES):
                     return
             except BlockingIOError:
                 return
@@ -189,6 +186,28 @@ class CommandRunner:
             found.update((stat.ref, stat) for stat in trace.find(None, claims_unknown=is_alone))
         return list(found.values())
 
+    def _start(self, script: str, cwd: str, spill_path: str | None) -> tuple[RunningCommand, trees.Trace]:
+        tag = f"{self._owner}:{os.urandom(6).hex()}"
+        # one pipe for both streams: what they say keeps its order
+        pipe, write_end = os.pipe2(os.O_CLOEXEC)
+        try:
+            shell = self._spawn(script, cwd, write_end, tag)
+        except BaseException:
+            os.close(pipe)
+            raise
+        finally:
+            os.close(write_end)
+        stat = procfs.find_stat(shell.pid)
+        trace = trees.Trace(tag, stat.ref if stat else ProcessRef(shell.pid, 0))
+        self._traces.append(trace)
+        self._running += 1
+        _active.add(self)
+        return RunningCommand(shell, pipe, trace, spill_path=spill_path, is_alone=self._is_alone), trace
+
+    def _is_alone(self) -> bool:
+        """Whether an orphan of unknown origin can only come from our one running command."""
+        return _active <= {self} and self._running <= 1
+
     def _spawn(self, script: str, cwd: str, output_fd: int, tag: str) -> subprocess.Popen[bytes]:
         encoded = script.encode("utf-8", "surrogateescape")
         if b"\0" in encoded:
@@ -211,170 +230,6 @@ class CommandRunner:
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(encoded)
         return path
-
-
-class _Command:
-    """One running shell: its pipe, its end, its tree."""
-
-    def __init__(self, runner: CommandRunner, script: str, cwd: str, spill_path: str | None) -> None:
-        self._runner = runner
-        self._loop = asyncio.get_running_loop()
-        self.capture = OutputCapture(spill_path)
-        tag = f"{runner._owner}:{os.urandom(6).hex()}"
-        self._pipe, write_end = os.pipe2(os.O_CLOEXEC)
-        try:
-            self._shell = runner._spawn(script, cwd, write_end, tag)
-        except BaseException:
-            os.close(self._pipe)
-            raise
-        finally:
-            os.close(write_end)
-        os.set_blocking(self._pipe, False)
-        pid = self._shell.pid
-        trees.own_children.add(pid)
-        stat = procfs.find_stat(pid)
-        self.trace = trees.Trace(tag, stat.ref if stat else ProcessRef(pid, 0))
-        runner._traces.append(self.trace)
-        runner._running += 1
-        _active.add(runner)
-        self._wait_status: int | None = None
-        self._has_ended = self._loop.create_future()
-        self._pipe_changed = asyncio.Event()
-        self._pipe_is_open = True
-        self._loop.add_reader(self._pipe, self._on_output)
-        self._pidfd = -1
-        self._watch_end()
-
-    def _watch_end(self) -> None:
-        try:
-            self._pidfd = os.pidfd_open(self._shell.pid)
-        except OSError:
-            self._watch_end_in_thread()
-        else:
-            self._loop.add_reader(self._pidfd, self._on_end)
-
-    def _watch_end_in_thread(self) -> None:
-        """A kernel without pidfds."""
-        import threading
-
-        def watch() -> None:
-            try:
-                os.waitid(os.P_PID, self._shell.pid, os.WEXITED | os.WNOWAIT)
-            except ChildProcessError:
-                pass
-            try:
-                self._loop.call_soon_threadsafe(self._on_end)
-            except RuntimeError:
-                pass  # the loop is closed: nobody waits any more
-
-        threading.Thread(target=watch, daemon=True).start()
-
-    def _on_end(self) -> None:
-        if self._has_ended.done():
-            return
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-        try:
-            self._wait_status = os.waitpid(self._shell.pid, 0)[1]
-        except ChildProcessError:
-            self._wait_status = None
-        # Popen must neither wait nor warn any more
-        self._shell.returncode = 0
-        trees.own_children.discard(self._shell.pid)
-        self._has_ended.set_result(None)
-
-    def _on_output(self) -> None:
-        try:
-            data = os.read(self._pipe, _READ_BYTES)
-        except BlockingIOError:
-            return
-        if data:
-            self.capture.add(data)
-        else:
-            self._loop.remove_reader(self._pipe)
-            self._pipe_is_open = False
-        self._pipe_changed.set()
-
-    async def wait(self, limit_s: float) -> bool:
-        """True when the shell ended within `limit_s`."""
-        late: asyncio.Future[None] = self._loop.create_future()
-        timer = self._loop.call_later(limit_s, late.cancel)
-        try:
-            await asyncio.wait((self._has_ended, late), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            late.cancel()
-        return self._has_ended.done()
-
-    async def end(self) -> None:
-        """End everything that belongs to this command."""
-        await trees.end_processes(self._find)
-        while not self._has_ended.done():
-            # killed, so its end is a matter of microseconds
-            await asyncio.wait((self._has_ended,), timeout=0.5)
-            self._on_end()
-
-    def _find(self) -> list[ProcessStat]:
-        shell_pid = None if self._has_ended.done() else self._shell.pid
-        return self.trace.find(shell_pid, claims_unknown=self._is_alone())
-
-    def _is_alone(self) -> bool:
-        """Whether an orphan of unknown origin can come from this command only."""
-        return _active <= {self._runner} and self._runner._running <= 1
-
-    async def drain(self) -> None:
-        """Take what is in the pipe; give a background writer a moment, but never wait for it to close."""
-        deadline_s = self._loop.time() + DRAIN_S
-        while self._pipe_is_open:
-            self._pipe_changed.clear()
-            self._on_output()
-            if self._pipe_changed.is_set():
-                if self._loop.time() >= deadline_s:
-                    return
-                continue
-            timeout_s = min(_QUIET_S, deadline_s - self._loop.time())
-            if timeout_s <= 0:
-                return
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await self._pipe_changed.wait()
-            except TimeoutError:
-                return
-
-    def left_running(self) -> list[LeftoverProcess]:
-        if not any(not orphan.is_zombie for orphan in trees.orphans()):
-            self._runner._traces.remove(self.trace)
-            return []
-        found = self._find()
-        if not found:
-            self._runner._traces.remove(self.trace)
-        return _name(found)
-
-    def exit_state(self) -> tuple[int | None, int | None]:
-        """(exit code, signal); both None when the state is unknown."""
-        status = self._wait_status
-        if status is None:
-            return None, None
-        if os.WIFSIGNALED(status):
-            return None, os.WTERMSIG(status)
-        return os.waitstatus_to_exitcode(status), None
-
-    def keep_pipe(self) -> None:
-        """Leave the pipe to the runner, so that what runs on can go on writing."""
-        if self._pipe_is_open:
-            self._runner._keep_pipe(self._pipe)
-            self._pipe = -1
-
-    def close(self) -> None:
-        self._runner._running -= 1
-        if self._pipe >= 0:
-            if self._pipe_is_open:
-                self._loop.remove_reader(self._pipe)
-            os.close(self._pipe)
-        if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-        self.capture.close()
 
 
 def _name(found: list[ProcessStat]) -> list[LeftoverProcess]:

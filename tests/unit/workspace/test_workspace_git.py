@@ -170,6 +170,8 @@ def test_no_code_of_the_repository_runs(repository: Path, tmp_path: Path) -> Non
     git.run_git(["ls-files", "-z", "-co", "--exclude-standard"], root, limit_s=5)
     git.run_git(["cat-file", "-e", "1234567890123456789012345678901234567890"], root, limit_s=5)
     assert not (tmp_path / "sprung").exists(), (tmp_path / "sprung").read_text()
+    subprocess.run(["git", "status"], cwd=repository, capture_output=True, check=False)
+    assert (tmp_path / "sprung").exists(), "an unguarded git does run it"
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs the right to give files away")
