@@ -101,6 +101,8 @@ class CommandRunner:
         #: traces of commands that run or have left something running
         self._traces: list[trees.Trace] = []
         self._running = 0
+        #: start of the oldest command whose orphans may still be about, in clock ticks since boot
+        self._active_since = 0
         #: pipes that background processes still write to: closed, they would end them by SIGPIPE
         self._kept_pipes: set[int] = set()
 
@@ -118,7 +120,7 @@ class CommandRunner:
                 await command.end()
             await command.drain()
             left = _name(command.find_left())
-            if not left:
+            if not left and len(_active) == 1:
                 self._traces.remove(trace)
             elif (pipe := command.take_pipe()) is not None:
                 self._keep_pipe(pipe)
@@ -180,10 +182,11 @@ class CommandRunner:
             trace.seen for trace in self._traces
         ):
             return []
-        is_alone = _active <= {self}
+        # the last runner to end also ends what nobody could tell apart while several ran
+        unknown_since = self._active_since if _active <= {self} else None
         found: dict[ProcessRef, ProcessStat] = {}
         for trace in self._traces:
-            found.update((stat.ref, stat) for stat in trace.find(None, claims_unknown=is_alone))
+            found.update((stat.ref, stat) for stat in trace.find(None, unknown_since=unknown_since))
         return list(found.values())
 
     def _start(self, script: str, cwd: str, spill_path: str | None) -> tuple[RunningCommand, trees.Trace]:
@@ -201,7 +204,9 @@ class CommandRunner:
         trace = trees.Trace(tag, stat.ref if stat else ProcessRef(shell.pid, 0))
         self._traces.append(trace)
         self._running += 1
-        _active.add(self)
+        if self not in _active:
+            self._active_since = min((other._active_since for other in _active), default=trace.start)
+            _active.add(self)
         return RunningCommand(shell, pipe, trace, spill_path=spill_path, is_alone=self._is_alone), trace
 
     def _is_alone(self) -> bool:

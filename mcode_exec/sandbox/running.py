@@ -37,7 +37,7 @@ class RunningCommand:
         self._shell = shell
         self._pipe = pipe
         self._trace = trace
-        #: whether an orphan of unknown origin can come from this command only
+        #: whether an orphan of unknown origin can only come from this command
         self._is_alone = is_alone
         self.capture = OutputCapture(spill_path)
         self._loop = asyncio.get_running_loop()
@@ -122,7 +122,7 @@ class RunningCommand:
 
     def _find(self) -> list[ProcessStat]:
         shell_pid = None if self._has_ended.done() else self._shell.pid
-        return self._trace.find(shell_pid, claims_unknown=self._is_alone())
+        return self._trace.find(shell_pid, unknown_since=self._trace.start if self._is_alone() else None)
 
     async def drain(self) -> None:
         """Take what is in the pipe; give a background writer a moment, but never wait for it to close."""

@@ -51,28 +51,33 @@ class Trace:
         #: seen once as part of it; stays part of it when reparented
         self.seen: set[ProcessRef] = set()
 
-    def find(self, shell_pid: int | None, *, claims_unknown: bool) -> list[ProcessStat]:
-        """Its live processes; `shell_pid` while the shell has not been waited for."""
+    def find(self, shell_pid: int | None, *, unknown_since: int | None) -> list[ProcessStat]:
+        """Its live processes.
+
+        `shell_pid` while the shell has not been waited for; `unknown_since`:
+        orphans of unknown origin that are no older count as its own.
+        """
         roots = [ref.pid for ref in self.seen if procfs.is_alive(ref)]
         if shell_pid is not None:
             roots.append(shell_pid)
         for orphan in orphans():
-            if self._owns(orphan, claims_unknown=claims_unknown):
+            if orphan.session in self.sessions:
+                roots.append(orphan.ref.pid)
+                continue
+            tag = procfs.find_variable(orphan.ref.pid, TAG_VARIABLE.encode())
+            if tag == self.tag or _is_unknown(tag, self.tag, orphan, unknown_since):
                 roots.append(orphan.ref.pid)
         found = procfs.descendants(roots)
         self.seen = {stat.ref for stat in found}
         self.sessions.update(stat.session for stat in found)
         return found
 
-    def _owns(self, orphan: ProcessStat, *, claims_unknown: bool) -> bool:
-        if orphan.session in self.sessions:
-            return True
-        tag = procfs.find_variable(orphan.ref.pid, TAG_VARIABLE.encode())
-        if tag == self.tag:
-            return True
-        # the tag of another mcode: one that ran inside of this command and has died
-        is_unknown = tag is None or not tag.startswith(self.tag.partition(b":")[0] + b":")
-        return claims_unknown and is_unknown and orphan.ref.start >= self.start
+
+def _is_unknown(tag: bytes | None, own_tag: bytes, orphan: ProcessStat, since: int | None) -> bool:
+    """Whether nothing tells where `orphan` comes from, or the tag of another mcode that ran inside of ours."""
+    if since is None or orphan.ref.start < since:
+        return False
+    return tag is None or not tag.startswith(own_tag.partition(b":")[0] + b":")
 
 
 def orphans() -> list[ProcessStat]:
@@ -172,6 +177,8 @@ async def end_strays(owner_tokens: Iterable[str]) -> list[ProcessRef]:
     def find() -> list[ProcessStat]:
         tagged = [pid for pid in procfs.every_pid() if _has_tag(pid, prefixes)]
         found = procfs.descendants([*tagged, *(ref.pid for ref in ended if procfs.is_alive(ref))])
+        # we may run below a stray ourselves
+        found = [stat for stat in found if stat.ref.pid != os.getpid()]
         ended.update(stat.ref for stat in found)
         return found
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mcode_exec.sandbox.processes import CommandRunner
-from mcode_exec.tools.read_state import ReadState
+if TYPE_CHECKING:
+    from mcode_exec.sandbox.processes import CommandRunner
+    from mcode_exec.tools.read_state import ReadState
 
 
 class ToolContext:

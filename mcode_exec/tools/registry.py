@@ -42,13 +42,21 @@ def is_read_only(name: str) -> bool:
 
 def check_arguments(name: str, arguments: Mapping[str, Any]) -> str | None:
     """A sentence for the model about what is wrong with the arguments; None when they fit."""
-    return tool_arguments.check(name, arguments)
+    problem = tool_arguments.check(name, arguments)
+    if problem is not None:
+        return problem
+    try:
+        needs(name, arguments, "/")
+    except ToolFailure as failure:
+        return f"invalid arguments for {name}: {failure}"
+    return None
 
 
 def needs(name: str, arguments: Mapping[str, Any], workspace: str) -> tuple[Need, ...]:
-    """What must be allowed before the call may run; the arguments have been checked.
+    """What must be allowed before the call may run.
 
-    Raises: ToolFailure for a path that no file can have.
+    The arguments have passed `check_arguments`, which also sees to paths that
+    no file can have.
     """
     if name == "todo_write":
         return ()
@@ -74,7 +82,7 @@ def needs(name: str, arguments: Mapping[str, Any], workspace: str) -> tuple[Need
 async def run(name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     """Run one call; raises nothing but cancellation."""
     try:
-        problem = tool_arguments.check(name, arguments)
+        problem = check_arguments(name, arguments)
         if problem is not None:
             raise ToolFailure(problem)
         outcome = await _module(name).run(arguments, ctx)

@@ -379,3 +379,19 @@ def test_what_a_dead_nested_mcode_left_behind_is_ended_too(tmp_path: Path, marke
         assert len(await commands.end_leftovers()) == 1
 
     run_all(tmp_path, body)
+
+
+def test_the_last_session_ends_what_could_not_be_told_apart(tmp_path: Path, marker: str) -> None:
+    async def main() -> None:
+        first, second = runner(tmp_path), runner(tmp_path)
+        script = f"env -i setsid sleep {marker} >/dev/null 2>&1 & sleep 0.3"
+        calls = [
+            commands.run(script, cwd=str(tmp_path), limit_s=10, spill_path=None)
+            for commands in (first, second)
+        ]
+        await asyncio.gather(*calls)
+        assert await first.end_leftovers() == []
+        assert len(living(f"sleep {marker}")) == 2
+        assert len(await second.end_leftovers()) == 2
+
+    asyncio.run(main())

@@ -62,6 +62,10 @@ print(json.dumps(sorted(sys.modules)))
         ("bash", {"command": ["ls"]}, "command"),
         ("bash", {"command": "ls", "timeout_ms": 1.5}, "timeout_ms"),
         ("todo_write", {"todos": [{"content": "x", "status": "done"}]}, "todos.0.status"),
+        ("read", {"file_path": "a\0b"}, "NUL"),
+        ("read", {"file_path": "\ud800"}, "lone surrogate"),
+        ("edit", {"file_path": "", "old_string": "a", "new_string": "b"}, "empty"),
+        ("glob", {"pattern": "*/../x"}, "cannot follow a wildcard"),
         ("nothing", {}, "there is no tool named 'nothing'; the tools are bash, read"),
     ],
 )
