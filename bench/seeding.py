@@ -50,7 +50,7 @@ def multiply_sessions(data: Path, count: int, *, other_workspaces: int = 99) -> 
         )
     with connection:
         _insert(connection, "sessions", rows)
-    connection.close()
+    _settle(connection)
 
 
 def multiply_messages(data: Path, session_dir: Path, count: int) -> None:
@@ -74,8 +74,14 @@ def multiply_messages(data: Path, session_dir: Path, count: int) -> None:
                 rows.append({**row, "row": None, "id": one, "data": data_json})
     whole = b"\n".join(written) + b"\n"
     path.write_bytes(whole)
-    os.sync()
     with connection:
         _insert(connection, "messages", rows)
         connection.execute("UPDATE sessions SET history_bytes = ? WHERE id = ?", (len(whole), session_id))
+    _settle(connection)
+
+
+def _settle(connection: sqlite3.Connection) -> None:
+    """Leave nothing behind that the first measured run would have to write: neither WAL nor dirty pages."""
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     connection.close()
+    os.sync()

@@ -21,7 +21,7 @@ from mcode_exec.errors import ConfigError
 #: context that the built-in model was trained for, tokens
 CONTEXT_TOKENS = 8192
 #: with this prompt the built-in model answers plainly; a longer one confuses it, and it reads slowly
-SYSTEM_PROMPT = "Answer in one short sentence."
+SYSTEM_PROMPT = "Answer directly and briefly. You have no tools."
 
 _BUILT_IN_DESCRIPTION = (
     "SmolLM2-135M, 135 million parameters, runs on this machine, no tools: "
@@ -36,11 +36,15 @@ _MAGIC = b"GGUF"
 class LocalServer:
     """A running server; it ends with `close`, or with the process."""
 
-    def __init__(self, server: Any, *, api_key: str, description: str) -> None:
+    def __init__(
+        self, server: Any, *, api_key: str, description: str, context_tokens: int, output_tokens: int
+    ) -> None:
         self.base_url = f"{server.listening_address}/v1"
         self.api_key = api_key
         #: one line that says what the model is and is not, for whoever runs it
         self.description = description
+        self.context_tokens = context_tokens
+        self.output_tokens = output_tokens
         self._servers = [server]
 
     async def close(self) -> None:
@@ -67,7 +71,13 @@ async def serve(path: str | None, *, model_id: str, context_tokens: int = CONTEX
         raise ConfigError(
             f"llama.cpp cannot load {file}: it is damaged, or of a kind this version does not know"
         ) from error
-    return LocalServer(server, api_key=api_key, description=describe(path, context_tokens=context_tokens))
+    return LocalServer(
+        server,
+        api_key=api_key,
+        description=describe(path, context_tokens=context_tokens),
+        context_tokens=context_tokens,
+        output_tokens=_BUILT_IN_MAX_TOKENS if path is None else context_tokens // 2,
+    )
 
 
 def describe(path: str | None, *, context_tokens: int = CONTEXT_TOKENS) -> str:
