@@ -33,6 +33,7 @@ _QUOTED = frozenset(
 )
 _REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 _HEREDOC_PARTS = _REDIRECTS | {"heredoc_start", "heredoc_body", "heredoc_end", "file_descriptor"}
+_CHAINS = frozenset({"list", "pipeline", "negated_command"})
 _LOOPS = frozenset({"for_statement", "while_statement", "c_style_for_statement"})
 
 
@@ -62,6 +63,8 @@ class Walker:
         self._after_cd: tuple[str, ...] | None = None
         self._loops = 0
         self._depth = 0
+        #: redirections that the grammar hangs above the node they are meant for, by its id
+        self._redirects_of: dict[int, list[Node]] = {}
 
     def walk(self, script: str) -> None:
         source = script.encode()
@@ -94,6 +97,10 @@ class Walker:
             self._depth -= 1
 
     def _dispatch(self, node: Node, stdin: Stdin) -> None:
+        redirects = self._redirects_of.pop(node.id, None)
+        if redirects:
+            self._with_redirects(node, redirects, stdin)
+            return
         kind = node.type
         if kind == "command":
             self._command(node, stdin)
@@ -296,25 +303,37 @@ class Walker:
         self._directories, self._loops, self._after_cd = saved
 
     def _redirected(self, node: Node, stdin: Stdin) -> None:
-        bodies = [child for child in node.children if child.type not in _REDIRECTS]
+        """The grammar hangs `a && b > f` on the whole list; bash redirects its last command."""
         redirects = [child for child in node.children if child.type in _REDIRECTS]
+        bodies = [child for child in node.children if child.type not in _REDIRECTS]
+        if not bodies:
+            self._with_redirects(None, redirects, stdin)
+            return
+        target = bodies[-1]
+        while target.type in _CHAINS and target.named_children:
+            target = target.named_children[-1]
+        self._redirects_of[target.id] = [*self._redirects_of.get(target.id, []), *redirects]
+        for body in bodies:
+            self.visit(body, stdin)
+
+    def _with_redirects(self, body: Node | None, redirects: list[Node], stdin: Stdin) -> None:
         first = len(self.commands)
         late_words: list[Word] = []
         for redirect in redirects:
             stdin = self._redirect(redirect, stdin, late_words)
         inside = self.commands[first:]
-        for body in bodies:
-            if body.type == "command":
-                self._command(body, stdin, tuple(late_words))
-                late_words = []
-                if inside:
-                    self.commands[-1] = _substituting(self.commands[-1], inside)
-            else:
-                self.visit(body, stdin)
-        if late_words:
-            self.unparsed.append("words behind a redirection are not understood")
+        if body is not None and body.type == "command":
+            self._command(body, stdin, tuple(late_words))
+            if inside:
+                self.commands[-1] = _substituting(self.commands[-1], inside)
+        else:
+            if late_words:
+                self.unparsed.append("words behind a redirection are not understood")
+            if body is not None:
+                self._dispatch(body, stdin)
         for redirect in redirects:
-            self._after_heredoc(redirect, frozenset(_names(self.commands[first:])), stdin)
+            names = stdin.piped_from | frozenset(_names(self.commands[first:]))
+            self._after_heredoc(redirect, names, stdin)
 
     def _after_heredoc(self, node: Node, names: frozenset[str], stdin: Stdin) -> None:
         """`cat <<E | sh` and `cat <<E && rm x`: the grammar puts what follows into the redirection."""

@@ -132,6 +132,13 @@ def _tar(words: tuple[Word, ...]) -> list[Word]:
     return []
 
 
+#: tests of find that leave most files alone
+_FIND_SELECTING = names(
+    "-name -iname -path -ipath -wholename -regex -iregex -empty -newer -mtime -mmin -atime -ctime -size -inum "
+    "-samefile -lname -perm"
+)
+
+
 def _find(words: tuple[Word, ...]) -> Effects:
     roots: list[Word] = []
     for word in words[1:]:
@@ -144,8 +151,11 @@ def _find(words: tuple[Word, ...]) -> Effects:
         if w.text in ("-fprint", "-fprint0", "-fprintf", "-fls")
     ]
     deletes = any(word.text == "-delete" for word in words)
+    selects = any(word.text in _FIND_SELECTING for word in words)
     return Effects(
-        writes=tuple(written), deletes=tuple(roots or [literal(".")]) if deletes else (), is_recursive=deletes
+        writes=tuple(written),
+        deletes=tuple(roots or [literal(".")]) if deletes else (),
+        is_recursive=deletes and not selects,
     )
 
 

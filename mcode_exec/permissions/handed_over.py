@@ -97,6 +97,7 @@ def _shell_script(command: Simple, found: Expansion) -> None:
             break
         if text.startswith("-") and not text.startswith("--"):
             takes_string = takes_string or "c" in text
+            at += text[-1] in "oO" and not takes_string
         if text in ("--command",):
             takes_string = True
         if text.startswith("-") and "s" in text and not text.startswith("--") and not takes_string:

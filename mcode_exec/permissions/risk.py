@@ -6,6 +6,7 @@ their usual options; later rules of the user lift what it says.
 
 from __future__ import annotations
 
+import posixpath
 import re
 
 from mcode_exec.permissions.credentials import is_credential_file, is_env_file, prints_credential
@@ -81,7 +82,7 @@ def risk(command: Simple, places: Places) -> str | None:
         return "it asks for privilege"
     if name in _SYSTEM and not _only_looks(name, command.words):
         return "it controls the system"
-    if name == "kill" and any(w.text in ("1", "-1", "0") for w in operands(command.words, "-s -n")[:]):
+    if name == "kill" and _kills_everything([w.text for w in command.words[1:]]):
         return "it controls the system"
     if name == "ssh":
         return "it acts on another host"
@@ -93,6 +94,11 @@ def risk(command: Simple, places: Places) -> str | None:
     if prints_credential(command):
         return "it reads credentials"
     return _by_files(command, places) or (_git(command) if name == "git" else None)
+
+
+def _kills_everything(arguments: list[str]) -> bool:
+    """Process 1, the own group (0) or everything (-1); a first `-1` is a signal."""
+    return any(text in ("1", "0") or (text == "-1" and at > 0) for at, text in enumerate(arguments))
 
 
 def _only_looks(name: str, words: tuple[Word, ...]) -> bool:
@@ -155,7 +161,8 @@ def _deletion(word: Word, command: Simple, places: Places, *, is_recursive: bool
     if word.is_unknown or paths is None:
         return "what it deletes is not known before it runs"
     for path in paths:
-        target = real(posixpath_dir_real(path))
+        is_entry = word.is_literal and not word.text.endswith("/")
+        target = _entry(path) if is_entry else real(path)
         if target is None or places.is_external(target):
             return "it deletes outside of the workspace"
         if (
@@ -169,10 +176,8 @@ def _deletion(word: Word, command: Simple, places: Places, *, is_recursive: bool
     return None
 
 
-def posixpath_dir_real(path: str) -> str:
+def _entry(path: str) -> str:
     """Deleting a link deletes the link: only its directory is resolved."""
-    import posixpath
-
     path = normal(path)
     parent, base = posixpath.split(path)
     resolved = real(parent)

@@ -77,6 +77,10 @@ class RuleBook:
         """
         text, pattern = command.text, command.pattern
         is_known = text == pattern
+        patterns = [pattern]
+        if command.words and not command.words[0].is_literal and "/" in command.words[0].pattern:
+            # `/bin/r* x` may be what a rule for `rm x` means
+            patterns.append(pattern[command.words[0].pattern.rindex("/") + 1 :])
         surely = pattern.replace(UNKNOWN, UNKNOWN * 3).replace(GLOB, GLOB * 3)
         possible: Rule | None = None
         for rule in self.applying("bash"):
@@ -86,7 +90,7 @@ class RuleBook:
                     return Finding(rule) if possible is None else Finding(possible, is_possible=True)
             elif matches(wanted, text) or matches(wanted, surely):
                 return Finding(rule)
-            elif not is_known and possible is None and could_match(wanted, pattern):
+            elif not is_known and possible is None and any(could_match(wanted, p) for p in patterns):
                 possible = rule
         return None if possible is None else Finding(possible, is_possible=True)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import replace
+
 from mcode_exec.permissions.matching import GLOB, UNKNOWN
 from mcode_exec.permissions.script import Form, Parsed, Redirect, Simple, literal
 from mcode_exec.permissions.vocabulary import names
@@ -29,7 +31,7 @@ _MOST_COMMANDS = 5_000
 def parse_script(script: str, *, home: str | None, directory: str) -> Parsed:
     """List every simple command of the script, those of nested scripts included.  Never raises."""
     found = _Found(home)
-    found.add(script, (directory,), 0)
+    found.add(script, (directory,), (), 0)
     return Parsed(
         commands=tuple(found.commands),
         redirects=tuple(found.redirects),
@@ -61,8 +63,6 @@ def simple_commands(
     walker.walk(script)
     commands = walker.commands
     if walker.tampered:
-        from msgspec.structs import replace
-
         everywhere = tuple(sorted(walker.tampered))
         commands = [replace(command, tampered=(*command.tampered, *everywhere)) for command in commands]
     return commands, walker.redirects, walker.nested, walker.unparsed
@@ -77,14 +77,16 @@ class _Found:
         self.unparsed: list[str] = []
         self._home = home
 
-    def add(self, script: str, directories: tuple[str, ...], depth: int) -> None:
+    def add(
+        self, script: str, directories: tuple[str, ...], tampered: tuple[str, ...], depth: int
+    ) -> None:
         problem = _unreadable(script, depth)
         if problem or len(self.commands) > _MOST_COMMANDS:
             self.unparsed.append(problem or "it has too many commands")
             return
         words = plain_words(script)
         if words is not None:
-            simple = Simple(words=tuple(literal(word) for word in words), directories=directories)
+            simple = Simple(words=tuple(literal(word) for word in words), directories=directories, tampered=tampered)
             self._expand(simple, depth)
             return
         commands, redirects, nested, unparsed = simple_commands(
@@ -93,8 +95,10 @@ class _Found:
         self.redirects.extend(redirects)
         self.unparsed.extend(unparsed)
         for inner in nested:
-            self.add(inner, directories, depth + 1)
+            self.add(inner, directories, tampered, depth + 1)
         for command in commands:
+            if tampered:
+                command = replace(command, tampered=(*command.tampered, *tampered))
             self._expand(command, depth)
 
     def _expand(self, command: Simple, depth: int) -> None:
@@ -105,7 +109,7 @@ class _Found:
             if script.is_unknown:
                 self.unparsed.append(f"what {origin.name} runs is not known before it runs")
             else:
-                self.add(script.text, origin.directories, depth + 1)
+                self.add(script.text, origin.directories, origin.tampered, depth + 1)
 
 
 def _unreadable(script: str, depth: int) -> str | None:
