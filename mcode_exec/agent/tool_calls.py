@@ -20,8 +20,10 @@ from mcode_exec.permissions.judge import Judge
 from mcode_exec.records.frame import Denied, ToolRunning
 from mcode_exec.records.history import HistoryRecord, Message, ToolCallBlock, ToolResultBlock
 from mcode_exec.records.permission import Decision
-from mcode_exec.records.result import PermissionDenial, ToolFailure
+from mcode_exec.records.result import PermissionDenial
+from mcode_exec.records.result import ToolFailure as FailedCall
 from mcode_exec.tools import registry
+from mcode_exec.tools.failure import ToolFailure
 
 
 class StepCalls:
@@ -112,7 +114,11 @@ class StepCalls:
 
     def _denied(self, call: ToolCallBlock) -> ToolResultBlock | None:
         context = self._ports.tool_context(call.id)
-        decision = self._judge.judge(registry.needs(call.name, call.arguments, context.workspace))
+        try:
+            needs = registry.needs(call.name, call.arguments, context.workspace)
+        except ToolFailure as failure:
+            return _failure(call, str(failure))
+        decision = self._judge.judge(needs)
         if decision.verdict == "allow":
             return None
         denial = _denial(call.name, decision)
@@ -142,7 +148,7 @@ class StepCalls:
         self._state.tool_calls += 1
         if result.is_error and result.status == "error":
             self._state.tool_failures.append(
-                ToolFailure(tool=call.name, call_id=call.id, message=result.content[:500])
+                FailedCall(tool=call.name, call_id=call.id, message=result.content[:500])
             )
         await self._ports.commit(
             HistoryRecord(

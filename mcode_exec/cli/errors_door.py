@@ -51,6 +51,11 @@ def _of_usage(error: object) -> InvocationError:
     import click
 
     assert isinstance(error, click.UsageError)
+    if isinstance(error, click.exceptions.NoArgsIsHelpError):
+        assert error.ctx is not None
+        assert isinstance(error.ctx.command, click.Group)
+        names = ", ".join(error.ctx.command.list_commands(error.ctx))
+        return InvocationError(f"a command is needed: {names}. See: {error.ctx.command_path} --help")
     message = error.format_message().strip().rstrip(".")
     if "unexpected extra argument" in message:
         message += ". A prompt of several words is quoted"

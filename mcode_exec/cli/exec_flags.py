@@ -57,7 +57,7 @@ OPTIONS: tuple[click.Option, ...] = (
           help="Run once: the same ID again gives the stored result."),
     _flag(_SESSION, "--cwd", metavar="DIR",
           help="Workspace [default: the current directory]; @recorded: the session's."),
-    _flag(_AGENT, "-m", "--model", type=TEXT, metavar="P/M[#V]",
+    _flag(_AGENT, "--model", type=TEXT, metavar="P/M[#V]",
           help="Provider, model and variant."),
     _flag(_AGENT, "--effort", type=TEXT, metavar="LEVEL",
           help="Reasoning effort."),

@@ -15,6 +15,8 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from mcode_exec.abort import Aborted, AbortScope
 from mcode_exec.cli import descriptors, errors_door, stdin_notice
 from mcode_exec.cli.signals import die_by
@@ -86,7 +88,13 @@ class Execution:
         return final
 
     async def _result(self) -> Result:
-        """The run's one result, however it ends."""
+        """The run's one result, however it ends, with the ids that are known."""
+        result = await self._ending()
+        if result.session_id is None and self._sink.session_id is not None:
+            result = structs.replace(result, session_id=self._sink.session_id, turn_id=self._sink.turn_id)
+        return result
+
+    async def _ending(self) -> Result:
         invocation, scope = self._invocation, self._scope
         try:
             await self._abortable(self._open())

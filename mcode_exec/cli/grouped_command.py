@@ -35,7 +35,7 @@ class GroupedCommand(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
-            if record is not None:
+            if record is not None and not isinstance(param, click.Argument):
                 groups.setdefault(getattr(param, "group", "Other"), []).append(record)
         for title, records in groups.items():
             with formatter.section(title):

@@ -71,7 +71,7 @@ async def resolve_model(
     ref = parse_model(text)
     provider = config.providers.get(ref.provider_id)
     secret_names = tuple(name for entry in PROVIDERS.values() for name in entry.key_envs)
-    if _is_local(ref, provider):
+    if is_local(ref, provider):
         server = await runtime.local_server(ref, provider)
         redactor.add(server.api_key)
         is_built_in = provider is None or provider.path is None
@@ -117,7 +117,7 @@ async def resolve_model(
     )
 
 
-def _is_local(ref: ModelRef, provider: ProviderConfig | None) -> bool:
+def is_local(ref: ModelRef, provider: ProviderConfig | None) -> bool:
     if provider is not None and provider.api is not None:
         return provider.api == "local"
     return ref.provider_id == "local"

@@ -195,7 +195,7 @@ class TurnRun:
         head = git.head_state(prepared.git_root) if prepared.git_root is not None else None
         machine = os.uname()
         return system_prompt(
-            PromptFacts(
+            PromptFacts(  # noqa: S604  `shell` is a fact here, not an order
                 workspace=prepared.choice.workspace,
                 platform=f"{machine.sysname.lower()} {machine.machine}",
                 shell="bash",

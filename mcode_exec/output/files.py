@@ -20,7 +20,7 @@ from mcode_exec.errors import OutputWriteFailedError
 from mcode_exec.output.writer import write_fully
 
 if TYPE_CHECKING:
-    from mcode_exec.output.writer import Channel, Writer
+    from mcode_exec.output.writer import Channel, Patience, Writer
 
 #: how long a FIFO may be without a reader before it is an error
 FIFO_READER_S = 5.0
@@ -138,11 +138,11 @@ class OutputFile:
         except OSError as error:
             raise self._failed(error) from error
 
-    async def put(self, data: bytes) -> None:
+    async def put(self, data: bytes, patience: Patience) -> None:
         """Write `data` as the target's whole content.  Raises: OutputWriteFailedError."""
         await self.prepare()
         if self.channel is not None:
-            await self.channel.write(data)
+            await self.channel.write(data, patience)
             return
         try:
             if self._fd is not None:

@@ -63,8 +63,9 @@ class BaseSink:
         self._redactor = Redactor()
         self._deltas = DeltaRedaction(self._redactor)
         self._sequence = 0
-        self._session_id: str | None = None
-        self._turn_id: str | None = None
+        #: known from `bind` on; the ids of a result that the executor could not make
+        self.session_id: str | None = None
+        self.turn_id: str | None = None
         self._events = self._file("--events", options.events_file)
         self._answer = self._file("-o", options.output_file)
         self._result = self._file("--result", options.result_file)
@@ -76,7 +77,8 @@ class BaseSink:
         self._failure: OutputWriteFailedError | None = None
         #: False when stdout has a reader and yet did not take all of the result
         self.is_delivered = True
-        self._is_hurried = False
+        #: when the run was told to end: from then on readers are waited for only while they read
+        self._hurried_s: float | None = None
         self._give_up_s: float | None = None
         has_status = not options.quiet and is_wanted(writer.stderr, env)
         self._status = StatusLine(writer.stderr, with_color="NO_COLOR" not in env) if has_status else None
@@ -98,8 +100,8 @@ class BaseSink:
     # events
 
     def bind(self, *, session_id: str | None = None, turn_id: str | None = None) -> None:
-        self._session_id = session_id or self._session_id
-        self._turn_id = turn_id or self._turn_id
+        self.session_id = session_id or self.session_id
+        self.turn_id = turn_id or self.turn_id
 
     def redact_with(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -115,10 +117,10 @@ class BaseSink:
 
     async def _emit(self, event: AnyEvent) -> None:
         if self._wants_lines:
-            await self._writer.stdout.room()
+            await self._writer.stdout.room(self._patience)
         events = self._events
         if events is not None and events.channel is not None:
-            await events.channel.room()
+            await events.channel.room(self._patience)
         # nothing is awaited from here on: a number that is given out is written
         self._sequence += 1
         stamped = structs.replace(
@@ -126,8 +128,8 @@ class BaseSink:
             sequence=self._sequence,
             timestamp_ms=time.time_ns() // 1_000_000,
             run_id=self._options.run_id,
-            session_id=self._session_id,
-            turn_id=self._turn_id,
+            session_id=self.session_id,
+            turn_id=self.turn_id,
         )
         if self._wants_lines or events is not None:
             line = to_json_line(stamped, self._redactor.text)
@@ -192,7 +194,7 @@ class BaseSink:
             return
         self._is_session_written = True
         try:
-            await self._session_file.put(f"{session_id}\n".encode())
+            await self._session_file.put(f"{session_id}\n".encode(), self._patience)
         except OutputWriteFailedError as error:
             self._note_failure("--session-id-file", error)
 
@@ -207,7 +209,7 @@ class BaseSink:
         if self._wants_lines or self._events is not None:
             await self._complete_events(result)
         stdout = self._writer.stdout
-        await stdout.write(self._stdout_of(result))
+        await stdout.write(self._stdout_of(result), self._patience)
         is_written = await stdout.drain(self._patience)
         result = await self._with_delivery(result, is_written)
         self._say_session(result)
@@ -230,7 +232,7 @@ class BaseSink:
 
     async def _put(self, file: OutputFile, data: bytes) -> None:
         try:
-            await file.put(data)
+            await file.put(data, self._patience)
             if file.channel is not None and file.channel is not self._writer.stdout:
                 await file.channel.drain(self._patience)
                 file.check_channel()
@@ -286,13 +288,15 @@ class BaseSink:
     def _patience(self, channel: Channel) -> float | None:
         """Until when to wait for the reader of `channel`; None: as long as it is there."""
         limits = [] if self._give_up_s is None else [self._give_up_s]
-        if self._is_hurried or channel is self._writer.stderr:
+        if self._hurried_s is not None:
+            limits.append(max(channel.last_progress_s, self._hurried_s) + STALL_S)
+        elif channel is self._writer.stderr:
             limits.append(channel.last_progress_s + STALL_S)
         return min(limits, default=None)
 
     def hurry(self) -> None:
         """The run was told to end: wait for readers only while they read."""
-        self._is_hurried = True
+        self._hurried_s = time.monotonic()
         self._writer.reconsider()
 
     def give_up_at(self, monotonic_s: float) -> None:

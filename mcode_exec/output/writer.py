@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    #: the monotonic second after which not to wait any longer, None for never; asked again after every change
+    Patience = Callable[["Channel"], float | None]
+
 #: a channel with this much unwritten takes no more; small, because it is no buffer
 ROOM_BYTES = 64 * 1024
 #: lines for people are dropped beyond this when nobody reads stderr
@@ -88,30 +91,28 @@ class Channel:
             self.pending_bytes += len(data)
         self._writer.wake()
 
-    async def room(self) -> None:
-        """Wait until `post` is welcome."""
-        while not self.has_room:
-            await self._changed(lambda: self.has_room)
+    async def room(self, give_up_s: Patience) -> None:
+        """Wait until `post` is welcome, or until there is no patience left."""
+        await self._until(lambda: self.has_room, give_up_s)
 
-    async def write(self, data: bytes) -> None:
-        await self.room()
+    async def write(self, data: bytes, give_up_s: Patience) -> None:
+        await self.room(give_up_s)
         self.post(data)
 
-    async def drain(self, give_up_s: Callable[[Channel], float | None]) -> bool:
-        """Wait until everything is written; False if it cannot be, or `give_up_s` says when to stop.
+    async def drain(self, give_up_s: Patience) -> bool:
+        """Wait until everything is written; False if it cannot be, or patience ended before."""
+        await self._until(lambda: not self.pending_bytes or self.error is not None, give_up_s)
+        return not self.pending_bytes and self.error is None
 
-        `give_up_s` gives the monotonic second after which not to wait any longer, None for never;
-        it is asked again after every change.
-        """
-        while self.pending_bytes and self.error is None:
+    async def _until(self, is_met: Callable[[], bool], give_up_s: Patience) -> None:
+        while not is_met():
             limit = give_up_s(self)
             timeout_s = None if limit is None else limit - time.monotonic()
             if timeout_s is not None and timeout_s <= 0:
-                return False
-            await self._changed(lambda: not self.pending_bytes or self.error is not None, timeout_s)
-        return self.error is None
+                return
+            await self._changed(is_met, timeout_s)
 
-    async def _changed(self, is_met: Callable[[], bool], timeout_s: float | None = None) -> None:
+    async def _changed(self, is_met: Callable[[], bool], timeout_s: float | None) -> None:
         import asyncio
 
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -17,34 +17,27 @@ from typing import Any
 from msgspec import Struct
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import ConfigError, KeyMissingError, ModelCallError
+from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.http import HttpClient, Response, Url
-from mcode_exec.providers.payload import PayloadError, decode
+from mcode_exec.providers.reading import assembled, failure_with, judged, read_answer
 from mcode_exec.providers.retry import RetryPolicy, call_with_retry
-from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser
+from mcode_exec.providers.sending import address, headers_of, wire_module
 from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
-from mcode_exec.records.history import TextBlock, ToolCallBlock
 from mcode_exec.records.model import (
     Answer,
     AttemptDiscarded,
     ModelFact,
     ModelRequest,
     RetryScheduled,
-    WireFormat,
 )
 from mcode_exec.records.usage import Usage
-from mcode_exec.version import VERSION
 
 __all__ = ["Endpoint", "ModelClient", "RetryPolicy", "Timeouts"]
 
-#: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
-_USAGE_S = 2.0
-_DONE_S = 0.2
 #: an error body: how much of it is read, and for how long
 _ERROR_BYTES = 64 * 1024
 _ERROR_S = 10.0
-_SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
@@ -107,10 +100,10 @@ class ModelClient:
         Raises: ModelCallError; KeyMissingError and ConfigError before any request.
         Cancellation: closes the connection; nothing of the call counts.
         """
-        wire = _wire_module(endpoint.api)
+        wire = wire_module(endpoint.api)
         call: WireRequest = wire.encode(request, endpoint)
-        url = Url(_address(endpoint, call.path))
-        headers = _headers(endpoint, call)
+        url = Url(address(endpoint, call.path))
+        headers = headers_of(endpoint, call)
         started_s = self._clock.monotonic_s()
         failed_usage: list[Usage] = []
         retries = 0
@@ -123,7 +116,7 @@ class ModelClient:
                 on_api_call()
             try:
                 answer = await self._attempt(endpoint, wire, url, headers, call.body, current)
-                return _judged(answer, request, may_be_empty=may_be_empty)
+                return judged(answer, request, may_be_empty=may_be_empty)
             except ModelCallError as failure:
                 if (usage := failure.details.pop("usage", None)) is not None:
                     failed_usage.append(usage)
@@ -199,7 +192,7 @@ class ModelClient:
                     refused = await response.read_at_most(_ERROR_BYTES)
                     raise failures.from_response(response.status, response.headers, refused, now_ms)
                 reader = wire.Reader(current.emit, endpoint.provider_id, response.headers, now_ms)
-                await self._read(response, reader, timer)
+                await read_answer(response, reader, timer, idle_s=self._timeouts.idle_s)
         except TimeoutError:
             _end(response, is_good=False)
             if reader is None or not reader.is_complete:
@@ -215,7 +208,7 @@ class ModelClient:
         _end(response, is_good=True)
         assert reader is not None
         assert response is not None
-        return _assembled(reader, response)
+        return assembled(reader, response.headers)
 
     def _stalled(self, response: Response | None, reader: AnswerReader | None) -> ModelCallError:
         if response is not None and not 200 <= response.status < 300:
@@ -226,47 +219,7 @@ class ModelClient:
             message = f"the provider's stream was silent for {self._timeouts.idle_s:g} s"
         request_id = failures.request_id_of(response.headers) if response is not None else None
         usage = reader.usage() if reader is not None and reader.has_usage else None
-        return _failure("LLM_STALLED", message, request_id=request_id, usage=usage)
-
-    async def _read(self, response: Response, reader: AnswerReader, timer: asyncio.Timeout) -> None:
-        """Read until the answer is complete.
-
-        Raises: ModelCallError if it never is.
-        """
-        first = await _first_bytes(response)
-        if _is_stream(first, response):
-            await self._read_stream(first, response, reader, timer)
-        else:
-            await _read_body(first, response, reader)
-
-    async def _read_stream(
-        self, data: bytes, response: Response, reader: AnswerReader, timer: asyncio.Timeout
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        parser = SseParser()
-        try:
-            while data:
-                was_complete = reader.is_complete
-                is_progress = False
-                for event in parser.feed(data):
-                    is_progress = reader.feed(event) or is_progress
-                    if reader.is_terminal:
-                        return
-                if reader.is_complete:
-                    if not was_complete or is_progress:
-                        timer.reschedule(loop.time() + (_DONE_S if reader.has_usage else _USAGE_S))
-                elif is_progress:
-                    timer.reschedule(loop.time() + self._timeouts.idle_s)
-                data = await response.read()
-        except ModelCallError as failure:
-            if not (reader.is_complete and failure.code == "LLM_UPSTREAM_ERROR" and not failure.http_status):
-                raise
-        if not reader.is_complete:
-            raise ModelCallError(
-                "LLM_UPSTREAM_ERROR",
-                "the provider's stream ended in the middle of the answer",
-                request_id=failures.request_id_of(response.headers),
-            )
+        return failure_with("LLM_STALLED", message, request_id=request_id, usage=usage)
 
 
 def _end(response: Response | None, *, is_good: bool) -> None:
@@ -275,154 +228,3 @@ def _end(response: Response | None, *, is_good: bool) -> None:
             response.release()
         else:
             response.abort()
-
-
-async def _first_bytes(response: Response) -> bytes:
-    """Enough of the body to tell a stream from anything else."""
-    data = b""
-    while len(data.lstrip(b"\xef\xbb\xbf \t\r\n")) < 6:
-        more = await response.read()
-        if not more:
-            break
-        data += more
-        if len(data) > MAX_EVENT_BYTES:
-            break
-    return data
-
-
-def _is_stream(first: bytes, response: Response) -> bool:
-    """What the body is decides; the content type only where the body could be either."""
-    body = first.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if body[:1] in (b"{", b"[", b"<"):
-        return False
-    if not body or body.startswith(_SSE_FIELDS):
-        return True
-    return (failures.header(response.headers, b"content-type") or "").lower().startswith("text/event-stream")
-
-
-async def _read_body(first: bytes, response: Response, reader: AnswerReader) -> None:
-    """A whole answer in one JSON body, though a stream was asked for."""
-    pieces, size = [first], len(first)
-    if first.lstrip()[:1] in (b"{", b"["):
-        while data := await response.read():
-            pieces.append(data)
-            size += len(data)
-            if size > MAX_EVENT_BYTES:
-                raise ModelCallError(
-                    "LLM_BAD_RESPONSE", f"the provider sent a body of more than {MAX_EVENT_BYTES} bytes"
-                )
-    body = b"".join(pieces)
-    try:
-        value = decode(body)
-    except PayloadError:
-        raise failures.foreign_body(response.headers, body) from None
-    if isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    if not isinstance(value, dict) or not reader.feed_body(value):
-        raise failures.foreign_body(response.headers, body)
-
-
-def _assembled(reader: AnswerReader, response: Response) -> Answer:
-    """The answer, unless the provider says that it is none."""
-    found = reader.finish()
-    request_id = failures.request_id_of(response.headers)
-    usage = found.usage if reader.has_usage else None
-    if found.refusal is not None:
-        said = failures.printable(f"the model refused: {found.refusal}")
-        raise _failure("LLM_CONTENT_REFUSED", said, request_id=request_id, usage=usage)
-    if found.failure_label is not None:
-        broke = f"the provider broke its answer off ({found.failure_label})"
-        raise _failure("LLM_UPSTREAM_ERROR", broke, request_id=request_id, usage=usage)
-    return Answer(
-        content=found.content, finish_reason=found.finish_reason, usage=found.usage, request_id=request_id
-    )
-
-
-def _judged(answer: Answer, request: ModelRequest, *, may_be_empty: bool) -> Answer:
-    """`answer`, if it is one that a turn can go on with."""
-    has_calls = any(isinstance(block, ToolCallBlock) for block in answer.content)
-    texts = [block.text for block in answer.content if isinstance(block, TextBlock)]
-    if has_calls or answer.finish_reason == "length":
-        return answer
-    if request.tools and any(_leaks_call(text) for text in texts):
-        message = "the model wrote a tool call into its text instead of making it"
-    elif not texts and not may_be_empty:
-        message = "the model thought, but said nothing" if answer.content else "the model said nothing"
-    else:
-        return answer
-    raise _failure("LLM_EMPTY_RESPONSE", message, request_id=answer.request_id, usage=answer.usage)
-
-
-def _failure(code: str, message: str, *, request_id: str | None, usage: Usage | None) -> ModelCallError:
-    failure = ModelCallError(code, message, request_id=request_id)
-    if usage is not None and usage != Usage():
-        failure.details["usage"] = usage
-    return failure
-
-
-def _leaks_call(text: str) -> bool:
-    if "tool_call>" not in text:
-        return False
-    from mcode_exec.providers.leaked_calls import leaks_call
-
-    return leaks_call(text)
-
-
-def _wire_module(api: WireFormat) -> ModuleType:
-    """Only the format that is spoken is imported."""
-    if api == "anthropic-messages":
-        from mcode_exec.providers import anthropic_messages
-
-        return anthropic_messages
-    if api == "openai-responses":
-        from mcode_exec.providers import openai_responses
-
-        return openai_responses
-    from mcode_exec.providers import openai_completions
-
-    return openai_completions
-
-
-def _address(endpoint: Endpoint, path: str) -> str:
-    base, _, query = endpoint.base_url.partition("?")
-    pairs = [query] if query else []
-    if endpoint.query:
-        from urllib.parse import urlencode
-
-        pairs.append(urlencode(endpoint.query))
-    return base.rstrip("/") + path + ("?" + "&".join(pairs) if pairs else "")
-
-
-def _headers(endpoint: Endpoint, call: WireRequest) -> failures.Headers:
-    """Header lines in an order that never changes; the configuration's own come last and win.
-
-    Raises: KeyMissingError; ConfigError for what cannot be sent.
-    """
-    lines = {
-        "content-type": "application/json",
-        "accept": "text/event-stream, application/json",
-        "user-agent": f"mcode-exec/{VERSION}",
-        **dict(call.headers),
-    }
-    if endpoint.auth != "none":
-        key = (endpoint.api_key or "").strip()
-        if not key:
-            where = f"set {endpoint.key_env}" if endpoint.key_env else "set api_key in the configuration"
-            raise KeyMissingError(f"no key for the provider {endpoint.provider_id}: {where}")
-        if not key.isascii() or not key.isprintable():
-            raise ConfigError(
-                f"the key of the provider {endpoint.provider_id} holds a character no key can hold"
-                + (f"; look at {endpoint.key_env}" if endpoint.key_env else "")
-            )
-        if endpoint.auth == "bearer":
-            lines["authorization"] = f"Bearer {key}"
-        else:
-            lines[endpoint.auth] = key
-    for name, value in endpoint.headers.items():
-        lines[name.lower()] = value
-    try:
-        return [(name.encode("ascii"), value.encode("latin-1").strip()) for name, value in lines.items()]
-    except UnicodeEncodeError:
-        raise ConfigError(
-            f"a header of the provider {endpoint.provider_id} holds a character that cannot be sent"
-        ) from None

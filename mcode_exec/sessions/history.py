@@ -75,7 +75,7 @@ def parse(data: bytes, path: str) -> Loaded:
         try:
             lines.append(Line(_decode_record(raw), offset))
         except (msgspec.MsgspecError, ValueError) as error:
-            split = _split_welded(raw)
+            split = split_welded(raw)
             if split is None:
                 raise _corrupt(path, number, error) from error
             lines.extend(Line(record, offset) for record in split)
@@ -101,7 +101,7 @@ def _corrupt(path: str, line: int, why: object) -> HistoryCorruptError:
     )
 
 
-def _split_welded(raw: bytes) -> list[HistoryRecord] | None:
+def split_welded(raw: bytes) -> list[HistoryRecord] | None:
     """The records of a line onto which several were written; None if it is anything else."""
     import json
 
@@ -197,8 +197,8 @@ class CanonicalHistory:
                 "createdMs": now_ms,
                 "generation": 1,
             }
-            _replace_file(self.paths.manifest, _encode(manifest) + b"\n", durable=False)
-            self._descriptor = _replace_file(self.paths.messages, data, durable=True)
+            replace_file(self.paths.manifest, _encode(manifest) + b"\n", durable=False)
+            self._descriptor = replace_file(self.paths.messages, data, durable=True)
         except OSError as error:
             raise _write_failure(self.paths.messages, error) from error
         self.size = len(data)
@@ -207,7 +207,7 @@ class CanonicalHistory:
         """Give the file a new inode with `data` as its content, and keep that one open."""
         self.close()
         try:
-            self._descriptor = _replace_file(self.paths.messages, data, durable=True)
+            self._descriptor = replace_file(self.paths.messages, data, durable=True)
         except OSError as error:
             raise _write_failure(self.paths.messages, error) from error
         self.size = len(data)
@@ -297,7 +297,7 @@ def _read_file(path: str) -> bytes:
 def _set_aside(paths: HistoryPaths, data: bytes, now_ms: int) -> str:
     make_dirs(paths.reports, os.path.dirname(paths.directory))
     kept = os.path.join(paths.reports, f"torn-tail-{now_ms}.bin")
-    os.close(_replace_file(kept, data, durable=True))
+    os.close(replace_file(kept, data, durable=True))
     return kept
 
 
@@ -325,12 +325,12 @@ def _check_manifest(
             return
     notices.append(("history.manifest", f"{paths.manifest} disagreed with messages.jsonl and was made anew"))
     try:
-        _replace_file(paths.manifest, _encode(expected) + b"\n", durable=False)
+        replace_file(paths.manifest, _encode(expected) + b"\n", durable=False)
     except OSError as error:
         raise _write_failure(paths.manifest, error) from error
 
 
-def _replace_file(path: str, data: bytes, *, durable: bool) -> int:
+def replace_file(path: str, data: bytes, *, durable: bool) -> int:
     """Write `data` to a new inode and move it over `path`; durable: returns its descriptor, else -1."""
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -55,7 +55,7 @@ def file_system_of(path: str, mountinfo: str = "/proc/self/mountinfo") -> str | 
             fs_type = fields[fields.index("-") + 1]
         except (IndexError, ValueError):
             continue
-        inside = mount_point == "/" or path == mount_point or path.startswith(mount_point + "/")
+        inside = mount_point in ("/", path) or path.startswith(mount_point + "/")
         # A later mount over the same point hides the earlier one.
         if inside and len(mount_point) >= best:
             best, found = len(mount_point), fs_type

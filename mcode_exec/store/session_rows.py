@@ -133,3 +133,9 @@ def delete_unused(session_id: str) -> bool:
     """Delete a session in which no turn was ever admitted; False if one was."""
     query = Sessions.delete().where((Sessions.id == session_id) & Sessions.last_turn_id.is_null())
     return bool(query.execute())
+
+
+def check_integrity() -> str:
+    """`ok`, or the first thing that SQLite finds wrong with the database."""
+    rows = tuples(Sessions.raw("PRAGMA quick_check(1)"))
+    return str(rows[0][0]) if rows else "no answer"

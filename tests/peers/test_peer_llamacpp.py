@@ -87,6 +87,15 @@ def test_a_session_with_the_built_in_model_goes_on(mcode: Mcode) -> None:
     assert second["output"]
 
 
+def test_an_interrupt_while_the_built_in_model_talks_ends_the_process(mcode: Mcode) -> None:
+    prompt = "Write a long story about a cat and a dog that travel around the world."
+    running = local_only(mcode).start("exec", prompt, "--output-format", "stream-json")
+    running.wait_event("item.updated")
+    running.send(signal.SIGINT)
+    assert running.finish(10).code in (130, -signal.SIGINT)
+    assert mcode.exec("What is 2+2?", "--continue").check().out
+
+
 def test_a_gguf_by_path_is_served_too(mcode: Mcode) -> None:
     mcode.config.write_text(
         f'model = "local/mine"\n[providers.local]\napi = "local"\npath = "{find_built_in()}"\n'

@@ -1,0 +1,175 @@
+"""`mcode sessions`: list, show, export and verify what is kept.
+
+Reads through executor/inspect and renders; it changes nothing but what
+`verify --repair` is asked to set aside.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
+
+if TYPE_CHECKING:
+    from mcode_exec.records.session import Session
+
+_COLUMNS = {"id": "SESSION", "lastTurn": "LAST TURN", "status": "STATUS", "model": "MODEL", "title": "TITLE"}
+
+
+@click.group("sessions", short_help="List, show, export and verify sessions.")
+def command() -> None:
+    """List, show, export and verify sessions."""
+
+
+@command.command("list", short_help="Sessions of this workspace, newest first.")
+@click.option("--all", "all_workspaces", is_flag=True, help="Sessions of every workspace.")
+@click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--before", metavar="CURSOR", help="Continue an earlier list.")
+@list_format
+@data_dir
+def list_(
+    all_workspaces: bool,
+    cwd: str | None,
+    limit: int,
+    before: str | None,
+    output_format: str,
+    data_dir: str | None,
+) -> int:
+    """Sessions of this workspace, newest first."""
+    from mcode_exec.executor.inspect import list_sessions
+    from mcode_exec.output.tables import render
+
+    if cwd is not None and all_workspaces:
+        raise click.UsageError("--all and --cwd cannot be combined.")
+    workspace = None if all_workspaces else os.path.realpath(os.path.expanduser(cwd or "."))
+    sessions, cursor = await_result(
+        list_sessions(
+            data_dir,
+            os.environ,
+            workspace=workspace,
+            all_workspaces=all_workspaces,
+            limit=limit,
+            before_cursor=before,
+        )
+    )
+    is_table = output_format == "table"
+    rows = [_table_row(session) if is_table else _row(session) for session in sessions]
+    emit(render(rows, output_format, name="sessions", columns=_COLUMNS, cursor=cursor))
+    if not rows and is_table:
+        notice("no sessions here" if not all_workspaces else "no sessions")
+    if cursor is not None and output_format != "json":
+        notice(f"more: --before {cursor}")
+    return 0
+
+
+def _row(session: Session) -> dict[str, Any]:
+    """A session under the names that programs rely on."""
+    return {
+        "id": session.id,
+        "title": session.title,
+        "status": session.status,
+        "kind": session.session_kind,
+        "workspace": session.workspace,
+        "projectId": session.project_id,
+        "sessionKey": session.session_key,
+        "model": _model(session),
+        "agent": session.agent,
+        "parentId": session.parent_id,
+        "labels": session.labels,
+        "visibility": session.visibility,
+        "createdMs": session.created_ms,
+        "updatedMs": session.updated_ms,
+        "activityMs": session.activity_ms,
+        "archivedMs": session.archived_ms,
+        "errorCode": session.error_code,
+        "errorMessage": session.error_message,
+    }
+
+
+def _table_row(session: Session) -> dict[str, Any]:
+    from mcode_exec.output.transcript import local_time
+
+    return {**_row(session), "lastTurn": local_time(session.activity_ms)}
+
+
+def _model(session: Session) -> str | None:
+    if session.model_id is None:
+        return None
+    variant = f"#{session.variant}" if session.variant else ""
+    return f"{session.provider_id}/{session.model_id}{variant}"
+
+
+@command.command("show", short_help="Read a session.")
+@click.argument("session")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=80, show_default=True, help="Messages.")
+@click.option("--before", metavar="CURSOR", help="Earlier messages.")
+@list_format
+@data_dir
+def show(session: str, limit: int, before: str | None, output_format: str, data_dir: str | None) -> int:
+    """Read a session: its newest messages in order, tools and their endings included.
+
+    SESSION is an id or a unique prefix of one.
+    """
+    from mcode_exec.executor.inspect import show_session
+
+    found, messages, cursor = await_result(
+        show_session(data_dir, os.environ, session, before=before, limit=limit)
+    )
+    if output_format == "table":
+        from mcode_exec.output.transcript import heading, transcript
+
+        emit((heading(found) + transcript(messages)).encode("utf-8", "replace"))
+    else:
+        from msgspec import to_builtins
+
+        from mcode_exec.output.encoding import to_json_line
+        from mcode_exec.output.tables import render
+
+        rows = [to_builtins(message) for message in messages]
+        if output_format == "json":
+            emit(to_json_line({"session": _row(found), "messages": rows, "nextCursor": cursor}))
+        else:
+            emit(render(rows, output_format, name="messages", columns={"id": "id"}))
+    if cursor is not None and output_format != "json":
+        notice(f"earlier messages: --before {cursor}")
+    return 0
+
+
+@command.command("export", short_help="Write a session as one JSON document.")
+@click.argument("session")
+@data_dir
+def export(session: str, data_dir: str | None) -> int:
+    """Write a session with all its messages as one JSON document, secrets masked.
+
+    SESSION is an id or a unique prefix of one.
+    """
+    from mcode_exec.executor.inspect import export_session
+
+    for piece in await_result(export_session(data_dir, os.environ, session)):
+        emit(piece)
+    return 0
+
+
+@command.command("verify", short_help="Check a session's history, and mend it.")
+@click.argument("session")
+@click.option("--repair", is_flag=True, help="Set aside what is no record; nothing is thrown away.")
+@list_format
+@data_dir
+def verify(session: str, repair: bool, output_format: str, data_dir: str | None) -> int:
+    """Check that a session's history can be read, line by line; exit 4 if something is wrong with it.
+
+    SESSION is an id or a unique prefix of one.
+    """
+    from mcode_exec.executor.inspect import verify_session
+    from mcode_exec.output.tables import render
+
+    findings = await_result(verify_session(data_dir, os.environ, session, repair=repair))
+    columns = {field: field.upper() for finding in findings for field in finding}
+    emit(render(findings, output_format, name="findings", columns=columns))
+    if output_format == "table" and not findings:
+        notice("the history is sound")
+    return 0 if all(finding.get("repaired") for finding in findings) else 4

@@ -1,0 +1,158 @@
+"""What the listing commands read: sessions, messages, exports.  Nothing here starts a turn.
+
+Opening the store recovers what dead processes left, as every command does.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from mcode_exec.errors import BusyError, InvocationError
+from mcode_exec.executor.runtime import Runtime
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.message import DisplayMessage
+from mcode_exec.records.session import Session
+from mcode_exec.redaction import Redactor, secret_values
+from mcode_exec.sessions import finding, verifying
+from mcode_exec.sessions.layout import history_paths
+from mcode_exec.store import turn_rows
+from mcode_exec.version import VERSION
+
+EXPORT_FORMAT = "mcode.session"
+MAX_PAGE = 200  # rows; source: session-system notes
+_EXPORT_BATCH = 80
+
+
+@asynccontextmanager
+async def _open(data_dir: str | None, env: Mapping[str, str]) -> AsyncIterator[Runtime]:
+    runtime = await Runtime.open(Invocation(run_id="", data_dir=data_dir), dict(env))
+    try:
+        yield runtime
+    finally:
+        await runtime.close()
+
+
+async def list_sessions(
+    data_dir: str | None,
+    env: Mapping[str, str],
+    *,
+    workspace: str | None,
+    all_workspaces: bool,
+    limit: int,
+    before_cursor: str | None,
+) -> tuple[list[Session], str | None]:
+    """A page of sessions by newest activity, and the cursor of the next page if there is one.
+
+    `all_workspaces` shows archived, hidden and scheduled ones too.
+    """
+    before = _session_cursor(before_cursor) if before_cursor is not None else None
+    limit = min(limit, MAX_PAGE)
+    async with _open(data_dir, env) as runtime:
+        sessions = await finding.page(
+            runtime.store,
+            workspace=None if all_workspaces else workspace,
+            before=before,
+            limit=limit + 1,
+            everything=all_workspaces,
+        )
+    if len(sessions) <= limit:
+        return sessions, None
+    last = sessions[limit - 1]
+    return sessions[:limit], f"{last.activity_ms}:{last.id}"
+
+
+def _session_cursor(text: str) -> tuple[int, str]:
+    activity, _, session_id = text.partition(":")
+    if not activity.isdigit() or not session_id:
+        raise InvocationError(f"{text!r} is no cursor of this list; take the one that an earlier page gave")
+    return int(activity), session_id
+
+
+async def show_session(
+    data_dir: str | None, env: Mapping[str, str], name: str, *, before: str | None, limit: int = 80
+) -> tuple[Session, list[DisplayMessage], str | None]:
+    """A session, its newest messages before the cursor (oldest first), and the cursor of earlier ones."""
+    if before is not None and not before.isdigit():
+        raise InvocationError(
+            f"{before!r} is no cursor of this session; take the one that an earlier page gave"
+        )
+    redactor = Redactor(secret_values(env))
+    async with _open(data_dir, env) as runtime:
+        session = await finding.find_exact(runtime.store, name)
+        rows = await finding.messages_page(
+            runtime.store,
+            session.id,
+            before_row=int(before) if before is not None else None,
+            limit=limit + 1,
+        )
+    cursor = str(rows[1][0]) if len(rows) > limit else None
+    messages = [_masked(message, redactor) for _, message in rows[-limit:]]
+    return session, messages, cursor
+
+
+def _masked(message: DisplayMessage, redactor: Redactor) -> DisplayMessage:
+    return msgspec.convert(redactor.json(msgspec.to_builtins(message)), DisplayMessage)
+
+
+async def export_session(data_dir: str | None, env: Mapping[str, str], name: str) -> Iterator[bytes]:
+    """A session with all its messages as the pieces of one JSON document, secrets masked."""
+    redactor = Redactor(secret_values(env))
+    pieces: list[bytes] = []
+    async with _open(data_dir, env) as runtime:
+        session = await finding.find_exact(runtime.store, name)
+        head = {
+            "format": EXPORT_FORMAT,
+            "formatVersion": 1,
+            "mcodeVersion": VERSION,
+            "session": redactor.json(msgspec.to_builtins(session)),
+        }
+        pieces.append(msgspec.json.encode(head)[:-1] + b',"messages":[')
+        after, is_first = 0, True
+        while True:
+            rows = await runtime.store.read(lambda row=after: _batch(session.id, row))  # type: ignore[misc]
+            if not rows:
+                break
+            for row, message in rows:
+                after = row
+                body = msgspec.json.encode(redactor.json(msgspec.to_builtins(message)))
+                pieces.append(body if is_first else b"," + body)
+                is_first = False
+        pieces.append(b"]}\n")
+    return iter(pieces)
+
+
+def _batch(session_id: str, after: int) -> list[tuple[int, DisplayMessage]]:
+    from mcode_exec.store import message_rows
+
+    return message_rows.messages_after(session_id, after, _EXPORT_BATCH)
+
+
+async def verify_session(
+    data_dir: str | None, env: Mapping[str, str], name: str, *, repair: bool
+) -> list[dict[str, Any]]:
+    """What is wrong with a session's history, line by line; `repair` sets bad lines aside.
+
+    Raises: BusyError when a turn runs and a repair was asked for.
+    """
+    async with _open(data_dir, env) as runtime:
+        session = await finding.find_exact(runtime.store, name)
+        paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
+        if not repair:
+            return await runtime.store.on_thread(lambda: verifying.check(paths))
+        lock = await runtime.store.read(lambda: turn_rows.find_lock(session.id))
+        if lock is not None:
+            raise BusyError(f"session {session.id} is busy; a history is mended only while nothing runs")
+        findings = await runtime.store.on_thread(
+            lambda: verifying.repair(paths, session.id, runtime.clock.now_ms())
+        )
+        await verifying.rebuild_rows(runtime.store, session, paths)
+        return findings
+
+
+def workspace_argument(cwd: str | None) -> str:
+    return os.path.realpath(os.path.expanduser(cwd or "."))

@@ -1,0 +1,87 @@
+"""Lists, as a table for people or in a form that programs read.
+
+Invariant: the same rows in every format; a table shows a chosen few of their
+columns with nothing in them that acts on a terminal, while json, jsonl and csv
+carry every field under stable names.  Nothing is paged and nothing is coloured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from mcode_exec.output.encoding import to_json_line
+from mcode_exec.output.escape import escape, valid
+
+Row = Mapping[str, Any]
+
+#: a cell of a table is cut here; the other formats carry the whole value
+_CELL_CHARS = 72
+
+
+def render(
+    rows: Sequence[Row], list_format: str, *, name: str, columns: Mapping[str, str], cursor: str | None = None
+) -> bytes:
+    """`rows` in `list_format`.
+
+    Shape: json is one object with the rows under `name` and `nextCursor`; jsonl is one row a line; csv
+    begins with the field names; a table shows `columns` (field -> heading).
+    """
+    if list_format == "json":
+        return to_json_line({name: list(rows), "nextCursor": cursor})
+    if list_format == "jsonl":
+        return b"".join(map(to_json_line, rows))
+    if list_format == "csv":
+        return _csv(rows, columns)
+    return _table(rows, columns)
+
+
+def _table(rows: Sequence[Row], columns: Mapping[str, str]) -> bytes:
+    if not rows:
+        return b""
+    from tabulate import tabulate
+
+    cells = [[_cell(row.get(field)) for field in columns] for row in rows]
+    table = tabulate(cells, headers=list(columns.values()), tablefmt="plain", disable_numparse=True)
+    lines = (line.rstrip() for line in table.split("\n"))
+    return ("\n".join(lines) + "\n").encode("utf-8", "replace")
+
+
+def _cell(value: Any) -> str:
+    if value is None or value == "":
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping | list | tuple):
+        value = _flat(value)
+    text = escape(str(value))
+    return text if len(text) <= _CELL_CHARS else text[: _CELL_CHARS - 1] + "…"
+
+
+def _csv(rows: Sequence[Row], columns: Mapping[str, str]) -> bytes:
+    import csv
+    import io
+
+    fields = list(dict.fromkeys(field for row in rows for field in row)) or list(columns)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(fields)
+    for row in rows:
+        writer.writerow([_csv_value(row.get(field)) for field in fields])
+    return out.getvalue().encode()
+
+
+def _csv_value(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping | list | tuple):
+        value = _flat(value)
+    return valid(str(value))
+
+
+def _flat(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,91 @@
+"""A session as people read it: who said what, which tools ran, how they ended, how long they took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from mcode_exec.durations import format_duration
+from mcode_exec.output.escape import escape, escape_text
+from mcode_exec.output.narration import cut
+from mcode_exec.records.message import (
+    DisplayMessage,
+    FilePart,
+    ReasoningPart,
+    TextPart,
+    ToolError,
+    ToolPart,
+    ToolPending,
+)
+from mcode_exec.records.session import Session
+
+#: lines of a tool's output that are shown
+_OUTPUT_LINES = 8
+_LINE_CHARS = 200
+_SUBJECTS = ("command", "file_path", "pattern", "path", "description")
+
+
+def local_time(at_ms: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ms / 1000))
+
+
+def heading(session: Session) -> str:
+    """The first lines of a transcript."""
+    model = f"{session.provider_id}/{session.model_id}" if session.model_id else "-"
+    lines = [
+        f"session {session.id}: {escape(session.title)}",
+        f"workspace {escape(session.workspace)} · model {escape(model)} · {session.status}",
+        f"created {local_time(session.created_ms)} · last turn {local_time(session.activity_ms)}",
+    ]
+    if session.error_message:
+        lines.append(f"last error: {escape(session.error_message)}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def transcript(messages: Iterable[DisplayMessage]) -> str:
+    """`messages` in order, each under a line that names its author and its time."""
+    out: list[str] = []
+    for message in messages:
+        out.append(f"\n── {_author(message)} · {local_time(message.created_ms)}\n")
+        out.extend(f"{line}\n" for line in _body(message))
+    return "".join(out)
+
+
+def _author(message: DisplayMessage) -> str:
+    if message.role != "assistant":
+        return message.role
+    model = f"{message.provider_id}/{message.model_id}" if message.model_id else None
+    return escape(" · ".join(name for name in ("assistant", message.agent, model) if name))
+
+
+def _body(message: DisplayMessage) -> Iterator[str]:
+    for part in message.parts:
+        if isinstance(part, TextPart):
+            yield escape_text(part.text).rstrip("\n")
+        elif isinstance(part, ReasoningPart):
+            yield f"(thinking) {escape(cut(part.text, _LINE_CHARS))}"
+        elif isinstance(part, FilePart):
+            yield f"[file {escape(part.filename or part.digest)}, {escape(part.mime)}]"
+        elif isinstance(part, ToolPart):
+            yield from _tool(part)
+    if message.finish_reason not in (None, "stop", "end_turn", "tool_calls", "tool_use"):
+        yield f"({escape(str(message.finish_reason))})"
+
+
+def _tool(part: ToolPart) -> Iterator[str]:
+    state = part.state
+    subject = next((str(state.input[key]) for key in _SUBJECTS if state.input.get(key)), "")
+    if isinstance(state, ToolPending):
+        status, text, duration_ms = "no result", "", None
+    elif isinstance(state, ToolError):
+        status, text, duration_ms = state.kind, state.error, state.duration_ms
+    else:
+        status, text, duration_ms = "completed", state.output, state.duration_ms
+    took = "" if duration_ms is None else f" in {format_duration(duration_ms / 1000)}"
+    what = escape(cut(f"{part.tool} {subject}".strip(), _LINE_CHARS))
+    yield f"▸ {what} [{status}{took}]"
+    lines = text.rstrip("\n").split("\n") if text.strip() else []
+    for line in lines[:_OUTPUT_LINES]:
+        yield f"    {escape(line[:_LINE_CHARS])}"
+    if len(lines) > _OUTPUT_LINES:
+        yield f"    … {len(lines) - _OUTPUT_LINES} more lines"

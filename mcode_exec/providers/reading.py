@@ -1,0 +1,174 @@
+"""Reading one answer: a stream or a whole body, until it is complete, and whether it counts.
+
+What the body is decides how it is read, not its content type.  Only events that
+bring the answer on move the timer; once the answer may end, its usage is waited
+for a short while.  An answer that says nothing, refuses, or writes a tool call as
+text is a failure here, with what the provider counted for it in
+`details["usage"]`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from mcode_exec.errors import ModelCallError
+from mcode_exec.providers import failures
+from mcode_exec.providers.payload import PayloadError, decode
+from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser
+from mcode_exec.providers.wire import AnswerReader
+from mcode_exec.records.history import TextBlock, ToolCallBlock
+from mcode_exec.records.model import Answer, ModelRequest
+from mcode_exec.records.usage import Usage
+
+#: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
+_USAGE_S = 2.0
+_DONE_S = 0.2
+_SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")
+#: what may stand before a body without being part of it
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+
+
+class Body(Protocol):
+    """What is read from: http.Response, or anything like it."""
+
+    headers: failures.Headers
+
+    async def read(self) -> bytes: ...
+
+
+async def read_answer(response: Body, reader: AnswerReader, timer: asyncio.Timeout, *, idle_s: float) -> None:
+    """Read until the answer is complete.
+
+    Raises: ModelCallError if it never is; TimeoutError (by `timer`), which a complete
+        answer need not mind.
+    """
+    first = await _first_bytes(response)
+    if _is_stream(first, response):
+        await _read_stream(first, response, reader, timer, idle_s)
+    else:
+        await _read_body(first, response, reader)
+
+
+async def _read_stream(
+    data: bytes, response: Body, reader: AnswerReader, timer: asyncio.Timeout, idle_s: float
+) -> None:
+    loop = asyncio.get_running_loop()
+    parser = SseParser()
+    while data:
+        is_progress = False
+        for event in parser.feed(data):
+            is_progress = reader.feed(event) or is_progress
+            if reader.is_terminal:
+                return
+        if is_progress:
+            wait_s = (_DONE_S if reader.has_usage else _USAGE_S) if reader.is_complete else idle_s
+            timer.reschedule(loop.time() + wait_s)
+        try:
+            data = await response.read()
+        except ModelCallError:
+            if reader.is_complete:
+                return
+            raise
+    if not reader.is_complete:
+        raise ModelCallError(
+            "LLM_UPSTREAM_ERROR",
+            "the provider's stream ended in the middle of the answer",
+            request_id=failures.request_id_of(response.headers),
+        )
+
+
+async def _first_bytes(response: Body) -> bytes:
+    """Enough of the body to tell a stream from anything else."""
+    data = b""
+    while len(data.lstrip(_BLANK)) < 6:
+        more = await response.read()
+        if not more:
+            break
+        data += more
+        if len(data) > MAX_EVENT_BYTES:
+            break
+    return data
+
+
+def _is_stream(first: bytes, response: Body) -> bool:
+    """What the body is decides; the content type only where the body could be either."""
+    body = first.lstrip(_BLANK)
+    if body[:1] in (b"{", b"[", b"<"):
+        return False
+    if not body or body.startswith(_SSE_FIELDS):
+        return True
+    return (failures.header(response.headers, b"content-type") or "").lower().startswith("text/event-stream")
+
+
+async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None:
+    """A whole answer in one JSON body, though a stream was asked for."""
+    pieces, size = [first], len(first)
+    is_json = first.lstrip(_BLANK)[:1] in (b"{", b"[")
+    wanted = MAX_EVENT_BYTES if is_json else failures.SHOWN_BODY * 4
+    while size <= wanted and (data := await response.read()):
+        pieces.append(data)
+        size += len(data)
+    if size > MAX_EVENT_BYTES:
+        raise ModelCallError(
+            "LLM_BAD_RESPONSE", f"the provider sent a body of more than {MAX_EVENT_BYTES} bytes"
+        )
+    body = b"".join(pieces)
+    try:
+        value = decode(body.lstrip(_BLANK))
+    except PayloadError:
+        if is_json:
+            raise ModelCallError(
+                "LLM_UPSTREAM_ERROR", "the provider's answer ended in the middle of its JSON"
+            ) from None
+        raise failures.foreign_body(response.headers, body) from None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, dict) or not reader.feed_body(value):
+        raise failures.foreign_body(response.headers, body)
+
+
+def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
+    """The answer, unless the provider says that it is none."""
+    found = reader.finish()
+    request_id = failures.request_id_of(headers)
+    usage = found.usage if reader.has_usage else None
+    if found.refusal is not None:
+        said = failures.printable(f"the model refused: {found.refusal}")
+        raise failure_with("LLM_CONTENT_REFUSED", said, request_id=request_id, usage=usage)
+    if found.failure_label is not None:
+        broke = f"the provider broke its answer off ({found.failure_label})"
+        raise failure_with("LLM_UPSTREAM_ERROR", broke, request_id=request_id, usage=usage)
+    return Answer(
+        content=found.content, finish_reason=found.finish_reason, usage=found.usage, request_id=request_id
+    )
+
+
+def judged(answer: Answer, request: ModelRequest, *, may_be_empty: bool) -> Answer:
+    """`answer`, if it is one that a turn can go on with."""
+    has_calls = any(isinstance(block, ToolCallBlock) for block in answer.content)
+    texts = [block.text for block in answer.content if isinstance(block, TextBlock)]
+    if has_calls or answer.finish_reason == "length":
+        return answer
+    if request.tools and any(_leaks_call(text) for text in texts):
+        message = "the model wrote a tool call into its text instead of making it"
+    elif not texts and not may_be_empty:
+        message = "the model thought, but said nothing" if answer.content else "the model said nothing"
+    else:
+        return answer
+    raise failure_with("LLM_EMPTY_RESPONSE", message, request_id=answer.request_id, usage=answer.usage)
+
+
+def failure_with(code: str, message: str, *, request_id: str | None, usage: Usage | None) -> ModelCallError:
+    failure = ModelCallError(code, message, request_id=request_id)
+    if usage is not None and usage != Usage():
+        failure.details["usage"] = usage
+    return failure
+
+
+def _leaks_call(text: str) -> bool:
+    if "tool_call>" not in text:
+        return False
+    from mcode_exec.providers.leaked_calls import leaks_call
+
+    return leaks_call(text)

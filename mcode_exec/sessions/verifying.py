@@ -1,0 +1,115 @@
+"""Checking a session's history line by line, and setting aside what is no record.
+
+A repair throws nothing away: bad lines go to a file under `reports/`, the good
+ones make a new `messages.jsonl`, and rows are made to agree with it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from mcode_exec.errors import StoreFailedError
+from mcode_exec.records.history import GenerationHeader, HistoryRecord
+from mcode_exec.records.session import Session
+from mcode_exec.sessions.commit import finish_rows
+from mcode_exec.sessions.history import Line, parse, replace_file, serialise, split_welded
+from mcode_exec.sessions.layout import HistoryPaths, make_dirs
+from mcode_exec.store.database import Store
+
+
+class _Sorted(msgspec.Struct, kw_only=True):
+    header: GenerationHeader | None = None
+    records: list[HistoryRecord] = []
+    #: (line number, raw line, what is wrong)
+    bad: list[tuple[int, bytes, str]] = []
+
+
+def check(paths: HistoryPaths) -> list[dict[str, Any]]:
+    """Every line that is no record, as {line, problem, repaired}."""
+    data = _read(paths)
+    return [] if data is None else _findings(_sort(data), is_repaired=False)
+
+
+def repair(paths: HistoryPaths, session_id: str, now_ms: int) -> list[dict[str, Any]]:
+    """Set bad lines aside; what was found, each with where it went.
+
+    Raises: StoreFailedError when it cannot be written.
+    """
+    data = _read(paths)
+    if data is None:
+        return []
+    found = _sort(data)
+    if not found.bad and found.header is not None:
+        return []
+    header = found.header or GenerationHeader(
+        generation=1, session_id=session_id, at_ms=now_ms, reason="header made anew by repair"
+    )
+    try:
+        make_dirs(paths.reports, os.path.dirname(paths.directory))
+        kept = os.path.join(paths.reports, f"bad-lines-{now_ms}.jsonl")
+        os.close(replace_file(kept, b"".join(raw + b"\n" for _, raw, _ in found.bad), durable=True))
+        os.close(replace_file(paths.messages, serialise(header, found.records), durable=True))
+    except OSError as error:
+        raise StoreFailedError(f"{paths.messages} cannot be mended: {error.strerror}") from error
+    return [{**finding, "keptIn": kept} for finding in _findings(found, is_repaired=True)]
+
+
+async def rebuild_rows(store: Store, session: Session, paths: HistoryPaths) -> None:
+    """Make rows agree with the history as it stands now."""
+
+    def transaction() -> None:
+        data = _read(paths)
+        if data is None:
+            return
+        loaded = parse(data, paths.messages)
+        lines: list[Line] = list(loaded.lines)
+        finish_rows(lines, session.id, len(data))
+
+    await store.write(transaction)
+
+
+def _read(paths: HistoryPaths) -> bytes | None:
+    try:
+        with open(paths.messages, "rb") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreFailedError(f"{paths.messages} cannot be read: {error.strerror}") from error
+
+
+def _sort(data: bytes) -> _Sorted:
+    found = _Sorted(records=[], bad=[])
+    lines = data.split(b"\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    decode = msgspec.json.Decoder(HistoryRecord).decode
+    for number, raw in enumerate(lines, start=1):
+        if number == 1:
+            try:
+                found.header = msgspec.json.decode(raw, type=GenerationHeader)
+                continue
+            except (msgspec.MsgspecError, ValueError):
+                pass  # without its header a file may still begin with a record
+        try:
+            found.records.append(decode(raw))
+        except (msgspec.MsgspecError, ValueError) as error:
+            split = split_welded(raw)
+            if split is not None:
+                found.records.extend(split)
+            else:
+                found.bad.append((number, raw, str(error)))
+    return found
+
+
+def _findings(found: _Sorted, *, is_repaired: bool) -> list[dict[str, Any]]:
+    findings: list[dict[str, Any]] = [
+        {"line": number, "problem": problem, "repaired": is_repaired} for number, _, problem in found.bad
+    ]
+    if found.header is None:
+        missing = {"line": 1, "problem": "the generation header is missing", "repaired": is_repaired}
+        findings.insert(0, missing)
+    return findings

@@ -1,0 +1,36 @@
+"""The main job, whole: one command runs a turn, stores it, and says truthfully how it ended."""
+
+from __future__ import annotations
+
+from tests.support.mcode import Mcode
+from tests.support.peer import Peer
+from tests.support.steps import call, say
+
+
+def test_a_hello_answers_on_stdout_and_names_its_session_on_stderr(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    peer.script(say("Hello there"))
+    run = mcode.run("exec", "say hi")
+    assert (run.code, run.out) == (0, "Hello there\n")
+    assert "mcode exec --session mvs_" in run.err
+    assert all(line.startswith("mcode: ") for line in run.err.splitlines())
+
+
+def test_a_turn_with_a_tool_ends_with_one_result_that_is_true(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(call("bash", {"command": "echo hi"}), say("done"))
+    run = mcode.run("exec", "go", "--output-format", "json")
+    assert run.code == 0
+    result = run.result
+    assert result["status"] == "succeeded"
+    assert result["output"] == "done"
+    assert (result["steps"], result["toolCalls"], result["toolErrors"]) == (2, 1, 0)
+
+
+def test_a_session_goes_on_with_what_was_said_before(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(call("bash", {"command": "echo hi"}), say("one"), say("two"))
+    mcode.run("exec", "first")
+    run = mcode.run("exec", "--continue", "second", "--output-format", "json")
+    assert run.result["output"] == "two"
+    last = peer.requests[-1].text
+    assert last.index("first") < last.index("echo hi") < last.index("one") < last.index("second")

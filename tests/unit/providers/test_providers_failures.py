@@ -1,0 +1,176 @@
+"""Which class a failure is of: status and code before text; hints in every odd form."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcode_exec.errors import MODEL_CALL_CODES
+from mcode_exec.providers.failures import from_error_object, from_response
+from mcode_exec.providers.retry_hints import retry_after_ms
+
+NOW_MS = 1_790_000_000_000  # 2026-09-21
+
+CASES = [
+    (400, {"error": {"message": "tools.0.name invalid"}}, "LLM_BAD_REQUEST"),
+    (401, {"error": {"message": "bad key"}}, "LLM_AUTH_ERROR"),
+    (403, {"error": {"type": "permission_error", "message": "no"}}, "LLM_AUTH_ERROR"),
+    (403, {"error": {"message": "billing is not active"}}, "LLM_CREDITS_EXHAUSTED"),
+    (402, {"error": {"message": "pay"}}, "LLM_CREDITS_EXHAUSTED"),
+    (404, {"error": {"code": "model_not_found", "message": "The model `x` does not exist"}}, "MODEL_UNKNOWN"),
+    (
+        404,
+        {"type": "error", "error": {"type": "not_found_error", "message": "model: claude-x"}},
+        "MODEL_UNKNOWN",
+    ),
+    (404, {"error": {"message": "model 'x' not found"}}, "MODEL_UNKNOWN"),
+    (404, {"detail": "Not Found"}, "LLM_BAD_REQUEST"),
+    (400, {"error": {"message": "x/y is not a valid model ID", "code": 400}}, "MODEL_UNKNOWN"),
+    (400, {"error": {"message": "Model Not Exist", "code": "invalid_request_error"}}, "MODEL_UNKNOWN"),
+    (408, {}, "LLM_UPSTREAM_ERROR"),
+    (409, {}, "LLM_UPSTREAM_ERROR"),
+    (413, {"error": {"message": "too large", "type": "request_too_large"}}, "LLM_BAD_REQUEST"),
+    (422, {"detail": [{"msg": "bad"}]}, "LLM_BAD_REQUEST"),
+    (425, {}, "LLM_UPSTREAM_ERROR"),
+    (429, {"error": {"type": "rate_limit_error", "message": "limit"}}, "LLM_RATE_LIMITED"),
+    (429, {"error": {"message": "Rate limit reached on tokens per min (TPM)"}}, "LLM_TPM_RATE_LIMITED"),
+    (429, {"error": {"message": "slow", "type": "requests"}}, "LLM_TPM_RATE_LIMITED"),
+    (429, {"error": {"code": "insufficient_quota"}}, "LLM_CREDITS_EXHAUSTED"),
+    (
+        429,
+        {"error": {"message": "You exceeded your current quota, check your plan and billing"}},
+        "LLM_CREDITS_EXHAUSTED",
+    ),
+    (429, {"error": {"message": "You have hit your usage limit."}}, "USAGE_LIMIT_EXCEEDED"),
+    (
+        400,
+        {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}},
+        "LLM_CREDITS_EXHAUSTED",
+    ),
+    (451, {"error": {"message": "legal"}}, "LLM_BAD_REQUEST"),
+    (500, {"error": {"message": "oops"}}, "LLM_UPSTREAM_ERROR"),
+    (502, {}, "LLM_UPSTREAM_ERROR"),
+    (503, {"error": {"message": "overloaded"}}, "LLM_UPSTREAM_ERROR"),
+    (504, {}, "LLM_UPSTREAM_ERROR"),
+    (529, {}, "LLM_CLUSTER_OVERLOADED"),
+    (400, {"error": {"code": "content_filter", "message": "filtered"}}, "LLM_CONTENT_REFUSED"),
+    (200, {"base_resp": {"status_code": 2049, "status_msg": "invalid api key"}}, "LLM_AUTH_ERROR"),
+]
+OVERFLOWS = [
+    "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.",
+    "prompt is too long: 213462 tokens > 200000 maximum",
+    "Your input exceeds the context window of this model",
+    "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)",
+    "the request exceeds the available context size, try increasing it",
+    "tokens to keep from the initial prompt is greater than the context length",
+    "invalid params, context window exceeds limit (2013)",
+    "input length and `max_tokens` exceed context limit: 1 + 2 > 3",
+    "This model's maximum prompt length is 131072 but the request contains 537812 tokens",
+]
+
+
+@pytest.mark.parametrize(("status", "body", "code"), CASES)
+def test_a_refused_call_is_of_its_class(status: int, body: object, code: str) -> None:
+    failure = from_response(status, [], json.dumps(body).encode(), NOW_MS)
+    assert failure.code == code, failure.message
+    assert failure.http_status == status
+
+
+@pytest.mark.parametrize("text", OVERFLOWS)
+@pytest.mark.parametrize("status", [400, 413, 500])
+def test_an_overflow_is_known_by_its_words(status: int, text: str) -> None:
+    failure = from_response(status, [], json.dumps({"error": {"message": text}}).encode(), NOW_MS)
+    assert failure.code == "LLM_CONTEXT_OVERFLOW"
+
+
+def test_llama_cpp_says_an_overflow_by_type() -> None:
+    error = {"code": 400, "message": "request (9000 tokens) is too big", "type": "exceed_context_size_error"}
+    assert from_response(400, [], json.dumps({"error": error}).encode(), 0).code == "LLM_CONTEXT_OVERFLOW"
+    assert from_error_object({"error": error}, [], 0).code == "LLM_CONTEXT_OVERFLOW"
+
+
+def test_html_is_a_wrong_base_url_and_its_beginning_is_shown() -> None:
+    failure = from_response(404, [], b"<html>\x1b[31m" + b"x" * 1000, NOW_MS)
+    assert failure.code == "LLM_BAD_RESPONSE"
+    assert "<html>\\x1b[31m" in failure.message
+    assert len(failure.message) <= 500
+    assert from_response(502, [], b"<html>bad gateway", NOW_MS).code == "LLM_UPSTREAM_ERROR"
+
+
+def test_a_redirect_is_not_followed_and_names_where_it_led() -> None:
+    location = b"https://user:pw@other.example/v1?token=secret"
+    failure = from_response(301, [(b"location", location)], b"", NOW_MS)
+    assert failure.code == "LLM_BAD_RESPONSE"
+    assert "other.example/v1" in failure.message
+    assert "secret" not in failure.message
+    assert "pw" not in failure.message
+
+
+def test_gemini_says_when_to_come_back_in_its_details() -> None:
+    error = {
+        "code": 429,
+        "status": "RESOURCE_EXHAUSTED",
+        "message": "You exceeded your current quota, please check your plan and billing details.",
+        "details": [{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}],
+    }
+    failure = from_response(429, [], json.dumps([{"error": error}]).encode(), NOW_MS)
+    assert (failure.code, failure.retry_after_ms) == ("LLM_RATE_LIMITED", 34_500)
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ([("retry-after", "Mon, 21 Sep 2026 14:13:50 GMT")], 30_000),
+        ([("retry-after", "Wed, 21 Oct 2020 07:28:00 GMT")], 0),
+        ([("retry-after", "-5")], 0),
+        ([("retry-after", "0")], 0),
+        ([("retry-after", "1.5")], 1500),
+        ([("retry-after", "1e9")], 86_400_000),
+        ([("retry-after", "abc")], None),
+        ([("retry-after", "nan")], None),
+        ([("retry-after", "inf")], None),
+        ([("retry-after", "1_0")], None),
+        ([("retry-after", "")], None),
+        ([("retry-after", "Fri, 31 Dec 9999 23:59:59 GMT")], 86_400_000),
+        ([("retry-after", "Thu, 01 Jan 0001 00:00:00 GMT")], 0),
+        ([("retry-after", "Mon, 21 Sep 2026 14:13:50")], 30_000),
+        ([("retry-after", "abc"), ("retry-after", "3")], 3000),
+        ([("retry-after-ms", "1500"), ("retry-after", "9")], 1500),
+        ([], None),
+    ],
+)
+def test_a_hint_is_read_in_every_form(headers: list[tuple[str, str]], expected: int | None) -> None:
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    assert retry_after_ms(raw, NOW_MS + 0) == expected
+
+
+@given(st.binary(max_size=40))
+def test_no_hint_raises(value: bytes) -> None:
+    found = retry_after_ms([(b"retry-after", value)], NOW_MS)
+    assert found is None or 0 <= found <= 86_400_000
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["error", "message", "code", "type", "base_resp", "status_code", "details", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.integers(300, 599), json_values)
+def test_every_body_gets_a_class_and_a_printable_sentence(status: int, body: object) -> None:
+    failure = from_response(status, [], json.dumps(body).encode(), NOW_MS)
+    assert failure.code in MODEL_CALL_CODES
+    assert failure.message.isprintable()
+    assert len(failure.message) <= 500
+    assert from_error_object(body, [], NOW_MS).code in MODEL_CALL_CODES
