@@ -20,6 +20,8 @@ READ_BYTES = 64 * 1024
 #: after the shell's end: read on until the pipe has been silent this long, at most DRAIN_S
 _QUIET_S = 0.05
 DRAIN_S = 0.3
+#: how long a killed shell may take to end
+_KILLED_S = 1.0
 
 
 class RunningCommand:
@@ -78,12 +80,15 @@ class RunningCommand:
     def _on_end(self) -> None:
         if self._has_ended.done():
             return
+        try:
+            pid, status = os.waitpid(self._shell.pid, os.WNOHANG)
+            if pid == 0:
+                return
+            self._wait_status = status
+        except ChildProcessError:
+            pass  # someone else has waited for it: its state is unknown
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
-        try:
-            self._wait_status = os.waitpid(self._shell.pid, 0)[1]
-        except ChildProcessError:
-            self._wait_status = None
         # Popen must neither wait nor warn any more
         self._shell.returncode = 0
         trees.own_children.discard(self._shell.pid)
@@ -115,10 +120,9 @@ class RunningCommand:
     async def end(self) -> None:
         """End everything that belongs to this command."""
         await trees.end_processes(self._find)
-        while not self._has_ended.done():
-            # killed, so its end is a matter of microseconds
-            await asyncio.wait((self._has_ended,), timeout=0.5)
-            self._on_end()
+        # killed, so its end is a matter of microseconds; a shell that became another user's cannot be killed
+        if not self._has_ended.done():
+            await asyncio.wait((self._has_ended,), timeout=_KILLED_S)
 
     def _find(self) -> list[ProcessStat]:
         shell_pid = None if self._has_ended.done() else self._shell.pid

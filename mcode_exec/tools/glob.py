@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcode_exec.records.tool import ToolOutcome
+from mcode_exec.tools.capping import cap
 from mcode_exec.tools.context import ToolContext
 from mcode_exec.tools.failure import ToolFailure
 from mcode_exec.tools.glob_patterns import has_magic, matcher
@@ -52,7 +53,7 @@ def split_pattern(pattern: str, base: str) -> tuple[str, str]:
 
 
 def _glob(directory: str, rest: str, pattern: str, ctx: ToolContext, stop: Stop) -> ToolOutcome:
-    shown_directory = display(directory, ctx.workspace) or "."
+    shown_directory = display(directory, ctx.workspace)
     if not os.path.isdir(directory):
         raise ToolFailure(f"{shown_directory}: no such directory")
     matches = matcher(rest)
@@ -65,8 +66,9 @@ def _glob(directory: str, rest: str, pattern: str, ctx: ToolContext, stop: Stop)
     lines = [display(f"{directory.rstrip('/')}/{name}", ctx.workspace) for name in names[:MAX_FILES]]
     if len(names) > MAX_FILES:
         lines.append(f"[{len(names) - MAX_FILES} of {len(names)} files left out; use a narrower pattern]")
+    capped = cap("\n".join(lines) or f"no file matches {pattern}", ctx.output_path)
     return ToolOutcome(
-        content="\n".join(lines) or f"no file matches {pattern}",
+        content=capped.text,
         title=pattern,
-        metadata={"count": len(names), "truncated": len(names) > MAX_FILES},
+        metadata={"count": len(names), "truncated": capped.is_cut or len(names) > MAX_FILES},
     )

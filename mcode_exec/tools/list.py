@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mcode_exec.records.tool import ToolOutcome
+from mcode_exec.tools.capping import cap
 from mcode_exec.tools.context import ToolContext
 from mcode_exec.tools.failure import ToolFailure, explain
 from mcode_exec.tools.paths import absolute, display, printable
@@ -17,10 +18,11 @@ MAX_ENTRIES = 1000
 
 async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     path = absolute(arguments.get("path") or ".", ctx.workspace)
-    return await in_thread(lambda: _list(path, display(path, ctx.workspace) or "."))
+    return await in_thread(lambda: _list(path, ctx))
 
 
-def _list(path: str, shown: str) -> ToolOutcome:
+def _list(path: str, ctx: ToolContext) -> ToolOutcome:
+    shown = display(path, ctx.workspace)
     try:
         with os.scandir(path) as entries:
             names = sorted(
@@ -33,10 +35,11 @@ def _list(path: str, shown: str) -> ToolOutcome:
     lines = names[:MAX_ENTRIES]
     if len(names) > MAX_ENTRIES:
         lines.append(f"[{len(names) - MAX_ENTRIES} of {len(names)} entries left out; use glob]")
+    capped = cap("\n".join(lines) or "(empty)", ctx.output_path)
     return ToolOutcome(
-        content="\n".join(lines) or "(empty)",
+        content=capped.text,
         title=shown,
-        metadata={"count": len(names), "truncated": len(names) > MAX_ENTRIES},
+        metadata={"count": len(names), "truncated": capped.is_cut or len(names) > MAX_ENTRIES},
     )
 
 

@@ -33,6 +33,8 @@ def absolute(path: str, workspace: str) -> str:
 
 def display(path: str, workspace: str) -> str:
     """Relative where it lies in the workspace; bytes that are no text are shown as U+FFFD."""
+    if path == workspace:
+        return "."
     prefix = workspace.rstrip("/") + "/"
     shown = path[len(prefix) :] if path.startswith(prefix) else path
     return printable(shown)

@@ -24,26 +24,11 @@ MAX_LINE_CHARS = 2000
 #: a scan for lines far inside a large file ends here
 _SCAN_S = 5.0
 _PIECE_BYTES = 1 << 20
-#: below this, reading takes less than handing it to a thread
-_DIRECT_BYTES = 256 * 1024
 
 
 async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     path = absolute(arguments["file_path"], ctx.workspace)
-
-    def read() -> ToolOutcome:
-        return _read(path, arguments, ctx)
-
-    return read() if _is_small(path) else await in_thread(read)
-
-
-def _is_small(path: str) -> bool:
-    try:
-        stat = os.stat(path)
-    except OSError:
-        return True
-    # files of /proc and /sys have no size and may make a reader wait
-    return 0 < stat.st_size <= _DIRECT_BYTES
+    return await in_thread(lambda: _read(path, arguments, ctx))
 
 
 def _read(path: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:

@@ -14,6 +14,7 @@ import stat as stat_module
 
 from mcode_exec.tools.failure import ToolFailure, explain
 
+_ACL = "system.posix_acl_access"
 _UNCHANGED = ("st_dev", "st_ino", "st_size", "st_mtime_ns")
 
 
@@ -46,6 +47,8 @@ def replace_file(path: str, data: bytes, old: os.stat_result | None, shown: str)
             os.unlink(temp)
             raise
         _sync_directory(directory)
+    except PermissionError as error:
+        raise ToolFailure(f"{shown}: no permission to replace files in its directory") from error
     except OSError as error:
         raise ToolFailure(explain(error, shown)) from error
     return written
@@ -74,11 +77,17 @@ def _take_over(fd: int, path: str, old: os.stat_result) -> None:
         if new.st_gid != old.st_gid:
             # the bits were meant for another group
             mode &= ~(stat_module.S_ISGID | stat_module.S_IRWXG)
-    os.fchmod(fd, mode)
     try:
         names = os.listxattr(path)
     except OSError:
-        return
+        names = []
+    if _ACL not in names:
+        try:
+            # inherited from the directory: the mode's group bits would become its mask
+            os.removexattr(fd, _ACL)
+        except OSError:
+            pass
+    os.fchmod(fd, mode)
     for name in names:
         try:
             os.setxattr(fd, name, os.getxattr(path, name))

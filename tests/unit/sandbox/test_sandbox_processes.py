@@ -83,6 +83,18 @@ def test_a_command_gets_an_empty_stdin_no_terminal_and_its_directory(tmp_path: P
     assert result.head.decode() == f"{tmp_path}\nno tty\n0\n"
 
 
+def test_a_command_gets_the_default_action_of_sigpipe(tmp_path: Path) -> None:
+    result = run(tmp_path, "yes | head -n 1; echo ${PIPESTATUS[0]}")
+    assert result.head == b"y\n141\n"
+
+
+def test_a_search_without_a_path_does_not_wait_for_stdin(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("needle\n")
+    result = run(tmp_path, "grep needle; echo $?; if command -v rg >/dev/null; then rg -N needle; fi")
+    assert result.head.startswith(b"1\n")
+    assert not result.timed_out
+
+
 def test_a_command_inherits_no_descriptor(tmp_path: Path) -> None:
     read_end, write_end = os.pipe()
     os.set_inheritable(write_end, True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -324,3 +325,31 @@ while True:
         stop.set()
         reader.join()
     assert seen <= digests
+
+
+def acl(*entries: tuple[int, int, int]) -> bytes:
+    """The kernel's form of an ACL: (tag, permissions, id)."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+OWNER, USER, GROUP, MASK, OTHER, NOBODY = 0x01, 0x02, 0x04, 0x10, 0x20, 0xFFFFFFFF
+
+
+def test_an_acl_stays_and_none_is_inherited(session: Session) -> None:
+    path = session.workspace / "f"
+    path.write_text("old\n")
+    path.chmod(0o640)
+    wide = acl(
+        (OWNER, 7, NOBODY), (USER, 6, 12345), (GROUP, 4, NOBODY), (MASK, 6, NOBODY), (OTHER, 0, NOBODY)
+    )
+    try:
+        os.setxattr(session.workspace, "system.posix_acl_default", wide)
+    except OSError:
+        pytest.skip("the file system has no ACLs")
+    assert not edit(session, "f", "old", "new").is_error
+    assert "system.posix_acl_access" not in os.listxattr(path)
+    assert path.stat().st_mode & 0o777 == 0o640
+    os.setxattr(path, "system.posix_acl_access", wide)
+    kept = os.getxattr(path, "system.posix_acl_access")
+    assert not edit(session, "f", "new", "newer").is_error
+    assert os.getxattr(path, "system.posix_acl_access") == kept
