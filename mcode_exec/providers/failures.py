@@ -315,7 +315,9 @@ def _throttled(report: _Report) -> str:
     is_short_term = any(word in text for word in _SHORT_TERM_TEXTS) or (
         "tokens" in report.codes or "requests" in report.codes
     )
-    if report.says(_CREDIT_TEXTS) and report.hint_ms is None:
+    if report.hint_ms is not None:  # Gemini: who says when to come back means a limit, whatever its words
+        return "LLM_TPM_RATE_LIMITED" if is_short_term else "LLM_RATE_LIMITED"
+    if report.says(_CREDIT_TEXTS):
         return "LLM_CREDITS_EXHAUSTED"
     if is_short_term:  # before the weaker words: such texts link to billing pages
         return "LLM_TPM_RATE_LIMITED"

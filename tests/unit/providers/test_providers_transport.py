@@ -1,0 +1,370 @@
+"""Proxies, TLS, codings and hostile peers, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import os
+import ssl
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from byte_peer import (
+    BytePeer,
+    Call,
+    Script,
+    chat,
+    chunk,
+    endpoint,
+    http,
+    request,
+    run,
+    said,
+    sse,
+    stream_head,
+)
+
+from mcode_exec.errors import ConfigError, ModelCallError
+from mcode_exec.providers.client import Endpoint, RetryPolicy, Timeouts
+from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.records.history import Message, TextBlock
+
+PEM = Path(__file__).parent / "tls" / "peer.pem"
+ONCE = RetryPolicy(max_retries=0)
+
+
+def server_context() -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(PEM)
+    return context
+
+
+@pytest.fixture
+def trusted() -> Iterator[None]:
+    """The test certificate is what the system trusts, as SSL_CERT_FILE says it."""
+    before = os.environ.get("SSL_CERT_FILE")
+    os.environ["SSL_CERT_FILE"] = str(PEM)
+    yield
+    if before is None:
+        del os.environ["SSL_CERT_FILE"]
+    else:
+        os.environ["SSL_CERT_FILE"] = before
+
+
+def ask_tls(base_url_host: str, *, environ: dict[str, str] | None = None) -> object:
+    async def main() -> object:
+        call = Call(retry=ONCE, environ=environ)
+        async with BytePeer([http(said())], context=server_context()) as peer:
+            try:
+                return await call.ask(endpoint(f"https://{base_url_host}:{peer.port}/v1"))
+            except ModelCallError as error:
+                return error
+            finally:
+                await call.client.close()
+
+    return asyncio.run(main())
+
+
+@pytest.mark.usefixtures("trusted")
+def test_https_with_a_trusted_certificate_is_spoken() -> None:
+    answer = ask_tls("127.0.0.1")
+    assert getattr(answer, "content", answer) == (TextBlock(text="done"),)
+
+
+def test_an_untrusted_certificate_is_a_wrong_configuration_and_not_tried_again() -> None:
+    error = ask_tls("127.0.0.1")
+    assert isinstance(error, ModelCallError)
+    assert (error.code, error.is_retried) == ("LLM_BAD_RESPONSE", False)
+    assert "certificate of 127.0.0.1" in error.message
+
+
+def test_https_to_a_peer_that_speaks_plain_http_is_said() -> None:
+    async def ask(peer: BytePeer, call: Call) -> object:
+        return await call.ask(endpoint(f"https://127.0.0.1:{peer.port}/v1"))
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async def main() -> ModelCallError:
+        call = Call(retry=ONCE)
+        server = await asyncio.start_server(plain, "127.0.0.1", 0)
+        try:
+            await call.ask(endpoint(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"))
+        except ModelCallError as error:
+            return error
+        finally:
+            server.close()
+            await call.client.close()
+        raise AssertionError("no error")
+
+    assert asyncio.run(main()).code == "LLM_BAD_RESPONSE"
+
+
+class Relay:
+    """An HTTP proxy: absolute targets and CONNECT, all led to one port."""
+
+    def __init__(self, port: int) -> None:
+        self.port_behind = port
+        self.heads: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.heads.append(head)
+        behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", self.port_behind)
+        if head.startswith(b"CONNECT"):
+            writer.write(b"HTTP/1.1 200 Connected\r\n\r\n")
+        else:
+            behind_writer.write(head)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+            try:
+                while data := await source.read(65536):
+                    sink.write(data)
+                    await sink.drain()
+            except ConnectionError:
+                pass
+
+        await asyncio.wait(
+            [
+                asyncio.ensure_future(pump(reader, behind_writer)),
+                asyncio.ensure_future(pump(behind_reader, writer)),
+            ],
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        behind_writer.transport.abort()
+        writer.transport.abort()
+
+
+def ask_through(target: str, variable: str, *, context: ssl.SSLContext | None = None) -> tuple[object, Relay]:
+    async def main() -> tuple[object, Relay]:
+        async with BytePeer([http(said())], context=context) as peer:
+            relay = Relay(peer.port)
+            server = await asyncio.start_server(relay.serve, "127.0.0.1", 0)
+            port = server.sockets[0].getsockname()[1]
+            call = Call(retry=ONCE, environ={variable: f"http://me:p%40ss@127.0.0.1:{port}"})
+            try:
+                return await call.ask(endpoint(target)), relay
+            except ModelCallError as error:
+                return error, relay
+            finally:
+                await call.client.close()
+                server.close()
+                await asyncio.sleep(0.01)
+
+    return asyncio.run(main())
+
+
+def test_plain_http_goes_through_the_proxy_with_the_whole_address() -> None:
+    answer, relay = ask_through("http://model.example/v1", "http_proxy")
+    assert getattr(answer, "content", answer) == (TextBlock(text="done"),)
+    assert relay.heads[0].startswith(b"POST http://model.example/v1/chat/completions HTTP/1.1\r\n")
+    assert b"proxy-authorization: Basic bWU6cEBzcw==\r\n" in relay.heads[0]
+
+
+@pytest.mark.usefixtures("trusted")
+def test_https_goes_through_a_tunnel() -> None:
+    answer, relay = ask_through("https://model.example/v1", "HTTPS_PROXY", context=server_context())
+    assert getattr(answer, "content", answer) == (TextBlock(text="done"),)
+    assert relay.heads[0].startswith(b"CONNECT model.example:443 HTTP/1.1\r\n")
+
+
+def test_a_socks_proxy_is_said_only_where_it_would_be_used() -> None:
+    environ = {"HTTP_PROXY": "http://127.0.0.1:9", "ALL_PROXY": "socks5h://127.0.0.1:9", "http_proxy": ""}
+    answer, _, _ = run([[http(said())]], call=Call(environ=environ))
+    assert answer.content == (TextBlock(text="done"),)
+    with pytest.raises(ConfigError, match="SOCKS"):
+        proxy_for("https", "model.example", 443, environ)
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "no_proxy", "is_direct"),
+    [
+        ("10.1.2.3", 80, "10.0.0.0/8", True),
+        ("10.1.2.3", 80, "192.168.0.0/16, 10.1.2.4", False),
+        ("fd00::5", 80, "fd00::/8", True),
+        ("a.example", 80, "example", True),
+        ("a.corp.example", 80, ".corp.example", True),
+        ("corp.example", 80, ".corp.example", True),
+        ("notcorp.example", 80, "corp.example", False),
+        ("a.example", 8080, "a.example:8080", True),
+        ("a.example", 80, "a.example:8080", False),
+        ("A.Example", 80, "a.EXAMPLE", True),
+        ("a.example", 80, "*", True),
+        ("a.example", 80, "*.example", True),
+        ("a.example", 80, " , ", False),
+        ("a.example", 80, "bad/cidr", False),
+        ("localhost", 80, "", True),
+        ("127.9.9.9", 80, "", True),
+        ("::1", 80, "", True),
+        ("127.example.org", 80, "", False),
+    ],
+)
+def test_no_proxy_is_read_as_people_write_it(host: str, port: int, no_proxy: str, is_direct: bool) -> None:
+    environ = {"HTTP_PROXY": "proxy.example:3128", "no_proxy": no_proxy}
+    assert (proxy_for("http", host, port, environ) is None) == is_direct
+
+
+def body() -> bytes:
+    return said("done")
+
+
+def sync_flushed(window: int) -> bytes:
+    coder = zlib.compressobj(wbits=window)
+    out = b""
+    for event in body().split(b"\n\n")[:-1]:
+        out += coder.compress(event + b"\n\n") + coder.flush(zlib.Z_SYNC_FLUSH)
+    return out + coder.flush()
+
+
+@pytest.mark.parametrize(
+    ("coding", "data"),
+    [
+        ("gzip", sync_flushed(31)),
+        ("x-gzip", gzip.compress(body()[:20]) + gzip.compress(body()[20:])),
+        ("deflate", sync_flushed(15)),
+        ("deflate", sync_flushed(-15)),
+        ("identity", body()),
+    ],
+)
+def test_a_coded_answer_is_decoded_as_it_comes(coding: str, data: bytes) -> None:
+    head = stream_head(f"content-encoding: {coding}\r\n")
+    answer, _, _ = run([[head, *[data[at : at + 7] for at in range(0, len(data), 7)], "close"]])
+    assert answer.content == (TextBlock(text="done"),)
+
+
+def test_a_coding_nobody_asked_for_is_said() -> None:
+    error, peer, _ = run([[http(b"x", extra="content-encoding: br\r\n")]])
+    assert error.code == "LLM_BAD_RESPONSE"
+    assert len(peer.requests) == 1
+
+
+def test_a_coded_answer_cut_in_the_middle_is_tried_again() -> None:
+    data = sync_flushed(31)
+    error, _, _ = run(
+        [[stream_head("content-encoding: gzip\r\n") + data[:40], "close"]], call=Call(retry=ONCE)
+    )
+    assert error.code == "LLM_UPSTREAM_ERROR"
+
+
+def test_a_cut_chunked_answer_is_tried_again() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    first: Script = [head + chunk(sse(chat({"content": "He"}))), "close"]
+    answer, peer, _ = run([first, [http(said())]])
+    assert answer.retries == 1
+    assert len(peer.requests) == 2
+
+
+@pytest.mark.parametrize("charset", ["", "; charset=iso-8859-1", "; charset=utf-8"])
+def test_text_is_utf_8_whatever_the_charset_says(charset: str) -> None:
+    answer, _, _ = run([[http(said("漢字🙂é"), kind=f"text/plain{charset}")]])
+    assert answer.content == (TextBlock(text="漢字🙂é"),)
+
+
+def test_the_usage_may_come_after_the_finish_reason_and_done_may_not() -> None:
+    usage = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}})
+    finished = sse(chat({"content": "done"}), chat({}, "stop"))
+    late: Script = [stream_head() + finished, 0.15, usage, "hold"]
+    answer, _, _ = run([late])
+    assert answer.usage.input_tokens == 9
+    never: Script = [stream_head() + sse(chat({"content": "x"}, "stop", usage={"prompt_tokens": 5})), "hold"]
+    answer, _, _ = run([never])
+    assert answer.usage.input_tokens == 5
+
+
+def test_a_redirect_is_not_followed() -> None:
+    error, peer, _ = run([[http(b"", status="307 Moved", extra="location: http://127.0.0.1:9/x\r\n")]])
+    assert error.code == "LLM_BAD_RESPONSE"
+    assert len(peer.requests) == 1
+
+
+def test_endless_headers_are_not_read() -> None:
+    script: Script = [b"HTTP/1.1 200 OK\r\n", *[b"x-more: " + b"y" * 8000 + b"\r\n"] * 40, "hold"]
+    error, _, _ = run([script], call=Call(retry=ONCE))
+    assert error.code in ("LLM_BAD_RESPONSE", "LLM_UPSTREAM_ERROR")
+
+
+def test_a_peer_that_is_no_http_server_is_a_wrong_base_url() -> None:
+    error, _, _ = run([[b"SSH-2.0-OpenSSH_9.2\r\n", "close"]], call=Call(retry=ONCE))
+    assert error.code in ("LLM_BAD_RESPONSE", "LLM_UPSTREAM_ERROR")
+
+
+def test_an_error_body_that_never_ends_is_not_waited_for() -> None:
+    head = b"HTTP/1.1 401 No\r\ncontent-type: application/json\r\n\r\n"
+    script: Script = [head + b"x" * 70_000, "hold"]
+    error, _, _ = run([script], call=Call(retry=ONCE))
+    assert error.code == "LLM_AUTH_ERROR"
+
+
+def test_a_bomb_is_not_unpacked() -> None:
+    data = gzip.compress(b"data: " + b"x" * (100 * 1024 * 1024))
+    call = Call(retry=ONCE, timeouts=Timeouts(first_byte_s=20.0))
+    error, _, _ = run([[http(data, extra="content-encoding: gzip\r\n")]], call=call)
+    assert error.code in ("LLM_BAD_RESPONSE", "LLM_UPSTREAM_ERROR")
+
+
+def test_an_early_refusal_of_a_large_request_is_heard() -> None:
+
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(http(b'{"error":{"message":"too large"}}', status="413 Too Large"))
+        await writer.drain()
+        await asyncio.sleep(0.2)
+        writer.transport.abort()
+
+    async def main() -> ModelCallError:
+        call = Call(retry=ONCE)
+        server = await asyncio.start_server(refuse, "127.0.0.1", 0)
+        where: Endpoint = endpoint(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+        big = Message(role="user", content=(TextBlock(text="x" * 20_000_000),))
+        try:
+            await call.ask(where, request(big))
+        except ModelCallError as error:
+            return error
+        finally:
+            await call.client.close()
+            server.close()
+            await asyncio.sleep(0.25)
+        raise AssertionError("no error")
+
+    error = asyncio.run(main())
+    assert (error.code, error.http_status) == ("LLM_BAD_REQUEST", 413)
+
+
+def test_a_key_with_a_line_break_inside_is_refused_without_showing_it() -> None:
+    async def ask(peer: BytePeer, call: Call) -> object:
+        return await call.ask(endpoint(peer.base_url, api_key="sk-a\nb: c", key_env="ACME_KEY"))
+
+    error, peer, _ = run([[http(said())]], ask)
+    assert isinstance(error, ConfigError)
+    assert "ACME_KEY" in error.message
+    assert "sk-a" not in error.message
+    assert peer.requests == []
+
+
+def test_query_and_headers_of_the_configuration_are_sent() -> None:
+    async def ask(peer: BytePeer, call: Call) -> object:
+        where = endpoint(
+            peer.base_url, auth="api-key", query={"api-version": "1 2"}, headers={"X-Team": "ci"}
+        )
+        return await call.ask(where)
+
+    _, peer, _ = run([[http(said())]], ask)
+    (sent,) = peer.requests
+    assert sent.line == "POST /v1/chat/completions?api-version=1+2 HTTP/1.1"
+    assert (sent.header("x-team"), sent.header("api-key")) == ("ci", "sk-test-key")
+    assert sent.header("authorization") is None
+
+
+@pytest.mark.parametrize("base_url", ["", "ftp://h/v1", "h/v1", "http://", "http://h:x/v1"])
+def test_an_address_that_is_none_is_said(base_url: str) -> None:
+    async def ask(_: BytePeer, call: Call) -> object:
+        return await call.ask(endpoint(base_url))
+
+    error, _, _ = run([[]], ask)
+    assert isinstance(error, ConfigError)
+    assert "base_url" in error.message
