@@ -64,11 +64,12 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 
 def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float) -> Invocation:
     """The flags as a record.  Raises: InvocationError for what cannot be meant."""
+    prompt, input_source = _prompt_sources(flags)
+    _check_combinations(flags, has_input=input_source is not None)
+    # only a command line that can be meant pays for records
     from mcode_exec.ids import new_run_id
     from mcode_exec.records.invocation import FlagRule, Invocation
 
-    prompt, input_source = _prompt_sources(flags)
-    _check_combinations(flags, has_input=input_source is not None)
     rules = in_order(ctx, allow=flags.pop("allow"), deny=flags.pop("deny"))
     max_cost: Decimal | None = flags.pop("max_cost")
     flags["session"] = flags["session"] or flags.pop("resume")

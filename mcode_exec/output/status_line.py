@@ -95,9 +95,10 @@ class StatusLine:
 
     def _width(self) -> int:
         try:
-            return max(os.get_terminal_size(self._channel.fd).columns, 2)
+            columns = os.get_terminal_size(self._channel.fd).columns
         except OSError:
-            return 80
+            columns = 0
+        return columns or 80  # a pseudo-terminal that nobody sized says 0
 
     def _is_foreground(self) -> bool:
         try:

@@ -113,9 +113,9 @@ async def stream(invocation: Any, sink: Any, abort: AbortScope) -> Result:
 
 async def noisy(invocation: Any, sink: Any, abort: AbortScope) -> Result:
     await begin(sink)
-    print("printed by a dependency")
+    print("printed by a dependency")  # noqa: T201
     sys.stdout.write("without newline")
-    print()
+    print()  # noqa: T201
     warnings.warn("old", DeprecationWarning, stacklevel=1)
     os.write(1, b"raw bytes of a C library\n")
     sink.say("from the model: \x1b[31m\r::set-output name=x::y")
