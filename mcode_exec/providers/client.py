@@ -9,7 +9,6 @@ Cancelling the task closes the socket at once.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -21,7 +20,7 @@ from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.http import HttpClient, Response, Url
 from mcode_exec.providers.reading import assembled, failure_with, judged, read_answer
-from mcode_exec.providers.retry import RetryPolicy, call_with_retry
+from mcode_exec.providers.retry import RetryPolicy, call_with_retry, uniform
 from mcode_exec.providers.sending import address, headers_of, wire_module
 from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
 from mcode_exec.records.model import (
@@ -70,7 +69,7 @@ class ModelClient:
         retry: RetryPolicy | None = None,
         clock: Clock,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
-        rng: Callable[[], float] = random.random,
+        rng: Callable[[], float] | None = None,
         environ: Mapping[str, str] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
@@ -78,7 +77,7 @@ class ModelClient:
         self._policy = retry or RetryPolicy()
         self._clock = clock
         self._sleep = sleep
-        self._rng = rng
+        self._rng = rng or uniform
         self._log = log or (lambda _line: None)
         self._http = HttpClient(connect_s=self._timeouts.connect_s, environ=environ)
 

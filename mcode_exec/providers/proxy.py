@@ -9,11 +9,14 @@ and `*`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from urllib.parse import SplitResult, unquote, urlsplit
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from mcode_exec.errors import ConfigError
+
+if TYPE_CHECKING:
+    from urllib.parse import SplitResult
 
 
 class Proxy(Struct, frozen=True):
@@ -45,6 +48,8 @@ def _setting(name: str, environ: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _parse(name: str, value: str) -> Proxy:
+    from urllib.parse import urlsplit
+
     try:
         parts = urlsplit(value if "://" in value else f"http://{value}")
         host, port = parts.hostname, parts.port
@@ -65,6 +70,7 @@ def _authorization(parts: SplitResult) -> str | None:
     if parts.username is None:
         return None
     from base64 import b64encode
+    from urllib.parse import unquote
 
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return "Basic " + b64encode(pair.encode()).decode("ascii")

@@ -37,6 +37,13 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         return min(backoff, self.max_delay_s) * (0.5 + 0.5 * rng())
 
 
+def uniform() -> float:
+    """A random number from 0 to 1; `random` is imported by the first retry only."""
+    import random
+
+    return random.random()
+
+
 async def call_with_retry(
     attempt: Callable[[], Awaitable[T]],
     *,

@@ -28,6 +28,7 @@ from byte_peer import (
 
 from mcode_exec.errors import ConfigError, ModelCallError
 from mcode_exec.providers.client import Endpoint, RetryPolicy, Timeouts
+from mcode_exec.providers.http import Url
 from mcode_exec.providers.proxy import proxy_for
 from mcode_exec.records.history import Message, TextBlock
 
@@ -308,7 +309,6 @@ def test_a_bomb_is_not_unpacked() -> None:
 
 def test_an_early_refusal_of_a_large_request_is_heard() -> None:
 
-
     async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(http(b'{"error":{"message":"too large"}}', status="413 Too Large"))
@@ -360,7 +360,9 @@ def test_query_and_headers_of_the_configuration_are_sent() -> None:
     assert sent.header("authorization") is None
 
 
-@pytest.mark.parametrize("base_url", ["", "ftp://h/v1", "h/v1", "http://", "http://h:x/v1"])
+@pytest.mark.parametrize(
+    "base_url", ["", "ftp://h/v1", "h/v1", "http://", "http://h:x/v1", "http://h:99999", "http://:80/"]
+)
 def test_an_address_that_is_none_is_said(base_url: str) -> None:
     async def ask(_: BytePeer, call: Call) -> object:
         return await call.ask(endpoint(base_url))
@@ -368,3 +370,21 @@ def test_an_address_that_is_none_is_said(base_url: str) -> None:
     error, _, _ = run([[]], ask)
     assert isinstance(error, ConfigError)
     assert "base_url" in error.message
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("https://h/v1", ("https", "h", 443, "/v1")),
+        ("HTTP://H.Example:8080", ("http", "h.example", 8080, "/")),
+        ("http://u:p@h:1/a?b=c#d", ("http", "h", 1, "/a?b=c")),
+        ("http://[::1]:8080/v1", ("http", "::1", 8080, "/v1")),
+        ("http://[fd00::1]/", ("http", "fd00::1", 80, "/")),
+        ("https://h?x=1", ("https", "h", 443, "/?x=1")),
+        ("https://bücher.example/ü", ("https", "xn--bcher-kva.example", 443, "/%C3%BC")),
+        (" https://h/a b\n", ("https", "h", 443, "/a%20b")),
+    ],
+)
+def test_an_address_is_taken_apart(text: str, parts: tuple[str, str, int, str]) -> None:
+    url = Url(text)
+    assert (url.scheme, url.host, url.port, url.target) == parts
