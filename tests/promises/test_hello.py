@@ -28,9 +28,9 @@ def test_a_turn_with_a_tool_ends_with_one_result_that_is_true(mcode: Mcode, peer
 
 
 def test_a_session_goes_on_with_what_was_said_before(mcode: Mcode, peer: Peer, api: str) -> None:
-    peer.script(call("bash", {"command": "echo hi"}), say("one"), say("two"))
-    mcode.run("exec", "first")
-    run = mcode.run("exec", "--continue", "second", "--output-format", "json")
+    peer.script(call("bash", {"command": "echo tool-ran"}), say("answer-uno"), say("two"))
+    mcode.run("exec", "prompt-prima")
+    run = mcode.run("exec", "--continue", "prompt-secunda", "--output-format", "json")
     assert run.result["output"] == "two"
     last = peer.requests[-1].text
-    assert last.index("first") < last.index("echo hi") < last.index("one") < last.index("second")
+    assert last.index("prompt-prima") < last.index("echo tool-ran") < last.index("answer-uno") < last.index("prompt-secunda")
