@@ -48,6 +48,8 @@ def replace_text(content: bytes, old: str, new: str, *, replace_all: bool, shown
         encode, matches = _find_in_legacy(content, old, new, shown)
     if not matches:
         raise ToolFailure(_not_found(content, old, shown))
+    if len(matches) == 1 and not replace_all:
+        matches += _overlapping(content, matches[0], encode(old))
     if len(matches) > 1 and not replace_all:
         lines = ", ".join(str(_line_of(content, start)) for start, _ in matches[:5])
         more = ", …" if len(matches) > 5 else ""
@@ -70,10 +72,21 @@ def _encoder(codec: str) -> Callable[[str], bytes]:
 
 def _find(content: bytes, old: bytes) -> list[tuple[int, int]]:
     """Regions (start, end) that match, not overlapping."""
+    return [found.span() for found in _pattern(content, old).finditer(content)]
+
+
+def _pattern(content: bytes, old: bytes) -> re.Pattern[bytes]:
     if b"\n" not in old or b"\r" not in content:
-        return [(found.start(), found.end()) for found in re.finditer(re.escape(old), content)]
-    pattern = rb"\r?\n".join(re.escape(line) for line in old.replace(b"\r\n", b"\n").split(b"\n"))
-    return [(found.start(), found.end()) for found in re.finditer(pattern, content)]
+        return re.compile(re.escape(old))
+    lines = old.replace(b"\r\n", b"\n").split(b"\n")
+    return re.compile(rb"\r?\n".join(re.escape(line) for line in lines))
+
+
+def _overlapping(content: bytes, match: tuple[int, int], old: bytes) -> list[tuple[int, int]]:
+    """Another match that begins inside of the only one: which of the two is meant is unknown."""
+    start = match[0] + (2 if content.startswith(b"\r\n", match[0]) else 1)
+    found = _pattern(content, old).search(content, start)
+    return [found.span()] if found else []
 
 
 def _replace(content: bytes, matches: list[tuple[int, int]], old: bytes, new: bytes) -> Edited:

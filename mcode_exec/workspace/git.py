@@ -179,6 +179,25 @@ def _without_filters(root: str) -> list[str] | None:
     return options
 
 
+def directory_key(root: str) -> str | None:
+    """Identifies this very checkout's repository directory, cheaply; another clone at the same path has another.
+
+    None where it cannot be told, and then nothing that is kept by it may be used.
+    """
+    git_dir = _git_dir(root)
+    if git_dir is None:
+        return None
+    common = _common_dir(git_dir)
+    try:
+        objects = os.stat(os.path.join(common, "objects"))
+        config = os.stat(os.path.join(common, "config"))
+    except OSError:
+        return None
+    is_shallow = os.path.exists(os.path.join(common, "shallow"))
+    facts = (common, objects.st_dev, objects.st_ino, config.st_ino, config.st_mtime_ns, is_shallow)
+    return ascii(facts)
+
+
 def root_commit(root: str) -> str | None:
     """What names a repository wherever it is checked out.
 

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mcode_exec.tools.capping import decode
+from mcode_exec.tools.failure import ToolFailure
+from mcode_exec.tools.matching import replace_text
+
+LINES = st.lists(
+    st.tuples(st.text(alphabet="ab \tß🙂\x0c", max_size=4), st.sampled_from(["\n", "\r\n"])),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(lines=LINES, data=st.data(), new=st.text(alphabet="ab\nß", max_size=6))
+def test_only_the_match_changes_whatever_the_line_ends(
+    lines: list[tuple[str, str]], data: st.DataObject, new: str
+) -> None:
+    text = "".join(line + end for line, end in lines)
+    shown = text.replace("\r\n", "\n")
+    start = data.draw(st.integers(0, len(shown) - 1))
+    end = data.draw(st.integers(start + 1, len(shown)))
+    old = shown[start:end]
+    content = text.encode()
+    try:
+        edited = replace_text(content, old, new, replace_all=False, shown="f")
+    except ToolFailure:
+        assert shown.count(old) != 1 or sum(shown.startswith(old, at) for at in range(len(shown))) != 1
+        return
+    assert edited.content.decode().replace("\r\n", "\n") == shown[:start] + new + shown[end:]
+    before = len(shown[:start].split("\n")) - 1
+    after = len(shown[end:].split("\n")) - 1
+    ends = [line_end for _, line_end in lines]
+    kept = [piece.endswith("\r") for piece in edited.content.decode().split("\n")[:-1]]
+    assert kept[:before] == [line_end == "\r\n" for line_end in ends[:before]]
+    if after:
+        assert kept[-after:] == [line_end == "\r\n" for line_end in ends[-after:]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    content=st.binary(max_size=30),
+    old=st.text(alphabet="aé\n\\あ", min_size=1, max_size=3),
+    new=st.text(alphabet="bé\n", max_size=3),
+)
+def test_any_bytes_are_edited_exactly_or_refused(content: bytes, old: str, new: str) -> None:
+    body = content + old.encode() + content[::-1]
+    try:
+        edited = replace_text(body, old, new, replace_all=False, shown="f")
+    except ToolFailure:
+        return
+    # what was replaced is one region: both ends of the file are the old bytes
+    limit = min(len(body), len(edited.content))
+    same_before = next((at for at in range(limit) if body[at] != edited.content[at]), limit)
+    same_after = next((at for at in range(limit) if body[-1 - at] != edited.content[-1 - at]), limit)
+    longest = max(len(old.encode()), len(old.encode("utf-16-le"))) + old.count("\n") * 2
+    assert len(body) - same_before - same_after <= longest
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text(alphabet="aß中🙂", max_size=12), start=st.integers(0, 48), end=st.integers(0, 48))
+def test_a_piece_of_valid_text_decodes_without_replacements(text: str, start: int, end: int) -> None:
+    piece = text.encode()[start:end]
+    assert "\ufffd" not in decode(piece)
+    assert decode(piece) in text
+
+
+def test_a_hint_is_found_in_a_large_file_without_long_work() -> None:
+    content = b"".join(b"def function_%d(argument_%d): return %d\n" % (n, n, n * 7) for n in range(15_000))
+    with pytest.raises(ToolFailure, match="nearest line"):
+        replace_text(content, "def function_77(argument_77) return 539", "x", replace_all=False, shown="f")
