@@ -7,14 +7,13 @@ answer is committed, and only committed calls run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from mcode_exec.agent.limits import check_before_call, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
 from mcode_exec.agent.ports import AgentTask, Ports, TurnState
-from mcode_exec.agent.tool_calls import StepCalls
 from mcode_exec.errors import ModelCallError
 from mcode_exec.ids import new_message_id
-from mcode_exec.permissions.judge import Judge
 from mcode_exec.records.frame import AttemptVoided, BlockDelta, CallRetrying, Said
 from mcode_exec.records.history import (
     HistoryRecord,
@@ -34,6 +33,9 @@ from mcode_exec.records.model import (
     ThinkingDelta,
 )
 from mcode_exec.records.permission import Need
+
+if TYPE_CHECKING:
+    from mcode_exec.permissions.judge import Judge
 
 MAX_CONTINUATIONS = 3  # times an answer cut off by the output limit is continued
 
@@ -55,7 +57,7 @@ class AgentLoop:
         self._judge = judge
         self._state = state
         self._messages = list(messages)
-        self._guard = LoopGuard(is_allowed=_allows_loops(judge))
+        self._guard = LoopGuard(is_allowed=lambda: _allows_loops(judge))
         #: pieces of an answer that the output limit cut into several
         self._pieces: list[str] = []
         self._message_id = ""
@@ -170,6 +172,8 @@ class AgentLoop:
     async def _run_calls(
         self, answer: Answer, calls: Sequence[ToolCallBlock], *, refused: str | None
     ) -> None:
+        from mcode_exec.agent.tool_calls import StepCalls
+
         step = StepCalls(
             task=self._task,
             ports=self._ports,

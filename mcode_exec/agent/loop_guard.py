@@ -7,6 +7,7 @@ three and the turn ended at five.  Source: docs/contract.md §7.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -26,8 +27,10 @@ REMINDER = (
 class LoopGuard:
     """Counts identical calls of one turn."""
 
-    def __init__(self, *, is_allowed: bool) -> None:
-        self._is_allowed = is_allowed
+    def __init__(self, *, is_allowed: Callable[[], bool]) -> None:
+        #: whether a rule of the user allows loops; asked only when there is one
+        self._asks = is_allowed
+        self._is_allowed = False
         self._last: tuple[str, bytes, str] | None = None
         self._count = 0
         self._broken_steps = 0
@@ -38,6 +41,8 @@ class LoopGuard:
         key = (tool, msgspec.json.encode(arguments, order="sorted"), result)
         self._count = self._count + 1 if key == self._last else 1
         self._last = key
+        if self._count == REMIND_AT:
+            self._is_allowed = self._asks()
         if self._count >= (END_AT_WHEN_ALLOWED if self._is_allowed else REMIND_AT):
             self._found = (
                 f"the model made the same {tool} call {self._count} times in a row with the same result"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from mcode_exec.permissions.judge import Judge
-from mcode_exec.providers.client import Endpoint
 from mcode_exec.records.frame import LiveFact
 from mcode_exec.records.history import HistoryRecord
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRequest, ToolSchema
 from mcode_exec.records.result import LimitHit, PermissionDenial, ToolFailure
 from mcode_exec.records.usage import Usage
-from mcode_exec.tools.registry import ToolContext
 
-__all__ = ["AgentTask", "Judge", "Limits", "Ports", "TurnState"]
+if TYPE_CHECKING:
+    from mcode_exec.providers.wire import Endpoint
+    from mcode_exec.tools.context import ToolContext
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from mcode_exec.agent.loop_guard import LoopGuard
 from mcode_exec.agent.ports import AgentTask, Ports, TurnState
 from mcode_exec.ids import new_message_id
-from mcode_exec.permissions.judge import Judge
 from mcode_exec.records.frame import Denied, ToolRunning
 from mcode_exec.records.history import HistoryRecord, Message, ToolCallBlock, ToolResultBlock
 from mcode_exec.records.permission import Decision
@@ -24,6 +24,9 @@ from mcode_exec.records.result import PermissionDenial
 from mcode_exec.records.result import ToolFailure as FailedCall
 from mcode_exec.tools import registry
 from mcode_exec.tools.failure import ToolFailure
+
+if TYPE_CHECKING:
+    from mcode_exec.permissions.judge import Judge
 
 
 class StepCalls:

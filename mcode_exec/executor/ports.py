@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
@@ -12,14 +13,16 @@ from mcode_exec.agent.ports import AgentTask, TurnState
 from mcode_exec.clock import Clock
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.output.sink import Sink
-from mcode_exec.providers.client import ModelClient
 from mcode_exec.records.frame import LiveFact
 from mcode_exec.records.history import Block, FileBlock, HistoryRecord, ImageBlock, Message
 from mcode_exec.records.model import Answer, ModelFact, ModelRequest
 from mcode_exec.records.usage import Usage
 from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.stream import SessionStream
-from mcode_exec.tools.registry import ToolContext
+
+if TYPE_CHECKING:
+    from mcode_exec.providers.client import ModelClient
+    from mcode_exec.tools.context import ToolContext
 
 
 class TurnPorts:

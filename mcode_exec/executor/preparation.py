@@ -6,6 +6,7 @@ the last thing that is chosen.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from mcode_exec.records.session import Project, Session
 from mcode_exec.records.turn import TurnRequest
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, making
-from mcode_exec.store import turn_rows
+from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
@@ -84,15 +85,15 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     base_prompt = None
     if invocation.system_prompt_file is not None:
         base_prompt = resolving.read_system_prompt(invocation.system_prompt_file)
-    existing = await _existing_session(runtime, invocation, workspace)
+    git_root = git.find_root(workspace)
+    project = await _project(runtime, workspace, git_root)
+    existing = await _existing_session(runtime, invocation, workspace, project)
     agent, agent_notices = _agent_of(settings, existing)
     model = await resolve_model(
         runtime, settings, text=_model_text(invocation, settings, agent, existing), redactor=redactor
     )
     resolving.check_price(settings.limits, model)
     preset, rules = resolving.rule_set(settings, agent, invocation, existing, is_new=existing is None)
-    git_root = git.find_root(workspace)
-    project = _project(workspace, git_root, runtime.clock.now_ms())
     effort = invocation.effort or (existing.effort if existing is not None else None)
     choice = await choose(
         runtime.store,
@@ -121,7 +122,9 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     )
 
 
-async def _existing_session(runtime: Runtime, invocation: Invocation, workspace: str) -> Session | None:
+async def _existing_session(
+    runtime: Runtime, invocation: Invocation, workspace: str, project: Project
+) -> Session | None:
     """The session the invocation selects, if it exists already."""
     if invocation.session is not None:
         return (await finding.find_named(runtime.store, invocation.session)).session
@@ -129,7 +132,6 @@ async def _existing_session(runtime: Runtime, invocation: Invocation, workspace:
         return (await finding.find_latest(runtime.store, workspace, runtime.sessions_dir)).session
     if invocation.session_key is None and invocation.request_id is None:
         return None
-    project = _project(workspace, git.find_root(workspace), runtime.clock.now_ms())
     if invocation.session_key is not None:
         return await finding.find_keyed(runtime.store, project, invocation.session_key)
     scope = f"project:{project.id}"
@@ -169,9 +171,19 @@ def _model_text(
     return settings.config.model
 
 
-def _project(workspace: str, git_root: str | None, now_ms: int) -> Project:
-    repository = git.root_commit(git_root) if git_root is not None else None
-    return making.project_of(workspace, repository, now_ms)
+async def _project(runtime: Runtime, workspace: str, root: str | None) -> Project:
+    """The project of a workspace; what names a repository is looked up once per checkout."""
+    repository = None
+    if root is not None:
+        key = git.directory_key(root)
+        if key is not None:
+            repository = await runtime.store.read(lambda: session_rows.find_repository(key))
+        if repository is None:
+            repository = await asyncio.to_thread(git.root_commit, root)
+            if key is not None and repository is not None:
+                found = repository
+                await runtime.store.write(lambda: session_rows.put_repository(key, found))
+    return making.project_of(workspace, repository, runtime.clock.now_ms())
 
 
 def _new_session(

@@ -13,11 +13,11 @@ from mcode_exec.executor.preparation import Prepared, outputs_dir
 from mcode_exec.permissions.places import Scope
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.tool import LeftoverProcess
-from mcode_exec.tools.context import ToolContext
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
     from mcode_exec.sandbox.processes import CommandRunner
+    from mcode_exec.tools.context import ToolContext
     from mcode_exec.tools.read_state import ReadState
 
 
@@ -45,6 +45,8 @@ class Surroundings:
         """What one call needs."""
         if self._runner is None or self._reads is None:
             self._runner, self._reads = self._set_up()
+        from mcode_exec.tools.context import ToolContext
+
         timeouts = self._prepared.settings.config.timeouts
         return ToolContext(
             workspace=self._prepared.choice.workspace,
@@ -62,7 +64,8 @@ class Surroundings:
     def _set_up(self) -> tuple[CommandRunner, ReadState]:
         from mcode_exec.sandbox.environment import command_environment
         from mcode_exec.sandbox.processes import CommandRunner, become_subreaper_and_undumpable
-        from mcode_exec.tools.read_state import ReadState
+        from mcode_exec.tools.context import ToolContext
+    from mcode_exec.tools.read_state import ReadState
 
         become_subreaper_and_undumpable()
         os.mkdir(self.temp_dir, 0o700)

@@ -61,6 +61,7 @@ CREATE TABLE client_requests (
     request_scope TEXT NOT NULL, request_id TEXT NOT NULL, session_id TEXT NOT NULL, turn_id TEXT NOT NULL,
     PRIMARY KEY (request_scope, request_id));
 CREATE TABLE prefixes (digest TEXT NOT NULL PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE repositories (directory_key TEXT NOT NULL PRIMARY KEY, identity TEXT NOT NULL);
 """
 
 #: in order; a released entry is never edited, a change is a new entry

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from mcode_exec.records.session import Project, Session
-from mcode_exec.store.tables import Projects, Sessions, dicts, tuples
+from mcode_exec.store.tables import Projects, Repositories, Sessions, dicts, tuples
 
 _JSON_COLUMNS = ("labels", "permission")
 _FIELDS = Session.__struct_fields__
@@ -25,6 +25,15 @@ def ensure_project(project: Project) -> Project:
 def find_project(kind: str, identity: str) -> Project | None:
     query = Projects.select().where((Projects.kind == kind) & (Projects.identity == identity))
     return next((msgspec.convert(row, Project) for row in dicts(query)), None)
+
+
+def find_repository(directory_key: str) -> str | None:
+    query = Repositories.select(Repositories.identity).where(Repositories.directory_key == directory_key)
+    return next((str(identity) for (identity,) in tuples(query)), None)
+
+
+def put_repository(directory_key: str, identity: str) -> None:
+    Repositories.replace(directory_key=directory_key, identity=identity).execute()
 
 
 def _values(session: Session) -> dict[str, Any]:

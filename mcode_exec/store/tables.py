@@ -189,6 +189,16 @@ class Prefixes(Table):
         table_name = "prefixes"
 
 
+class Repositories(Table):
+    """What names a git repository, by a key of its directory: finding it out walks the whole history."""
+
+    directory_key = TextField(primary_key=True)
+    identity = TextField()
+
+    class Meta:
+        table_name = "repositories"
+
+
 class SchemaMigrations(Table):
     name = TextField(primary_key=True)
     applied_ms = BigIntegerField()
@@ -206,6 +216,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     TurnReceipts,
     ClientRequests,
     Prefixes,
+    Repositories,
     SchemaMigrations,
 )
 
