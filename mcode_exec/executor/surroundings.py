@@ -64,8 +64,7 @@ class Surroundings:
     def _set_up(self) -> tuple[CommandRunner, ReadState]:
         from mcode_exec.sandbox.environment import command_environment
         from mcode_exec.sandbox.processes import CommandRunner, become_subreaper_and_undumpable
-        from mcode_exec.tools.context import ToolContext
-    from mcode_exec.tools.read_state import ReadState
+        from mcode_exec.tools.read_state import ReadState
 
         become_subreaper_and_undumpable()
         os.mkdir(self.temp_dir, 0o700)
