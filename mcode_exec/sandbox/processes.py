@@ -33,6 +33,9 @@ __all__ = [
     "end_strays",
 ]
 
+#: time for a forked child to become what it is to run
+_EXEC_S = 0.01
+
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -119,7 +122,7 @@ class CommandRunner:
             if timed_out:
                 await command.end()
             await command.drain()
-            left = _name(command.find_left())
+            left = await self._left_by(command)
             if not left and len(_active) == 1:
                 self._traces.remove(trace)
             elif (pipe := command.take_pipe()) is not None:
@@ -157,6 +160,13 @@ class CommandRunner:
         self._traces.clear()
         _active.discard(self)
         return left
+
+    async def _left_by(self, command: RunningCommand) -> list[LeftoverProcess]:
+        if not command.find_left():
+            return []
+        # a child that was forked last may still wear the shell's name
+        await asyncio.sleep(_EXEC_S)
+        return _name(command.find_left())
 
     def _keep_pipe(self, pipe: int) -> None:
         """Read on and throw away, until the writers or the turn end."""

@@ -23,7 +23,7 @@ from mcode_exec.tools.failure import ToolFailure
 from mcode_exec.tools.paths import absolute, display
 from mcode_exec.tools.threads import in_thread
 from mcode_exec.workspace.programs import Stop, find_program
-from mcode_exec.workspace.walk import RG_OPTIONS, list_files
+from mcode_exec.workspace.walk import list_files, rg_options
 
 LIMIT_S = 30.0
 DEFAULT_LINES = 200
@@ -99,7 +99,7 @@ async def _by_rg(rg: str, search: _Search, ctx: ToolContext) -> CommandResult:
     if search.glob:
         command.append(f"--glob={search.glob}")
     # later globs win
-    command += [*RG_OPTIONS, "--glob=!.env", "--glob=!.env.*"]
+    command += [*rg_options(search.directory), "--glob=!.env", "--glob=!.env.*"]
     command += ["-e", search.pattern, "--", f"./{search.file}" if search.file else "./"]
     return await _run(command, search, ctx)
 

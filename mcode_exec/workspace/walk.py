@@ -2,9 +2,10 @@
 
 Asked of `rg --files` where rg is on PATH, else of `git ls-files`, else by
 walking.  All three list hidden files, never `.git`, and follow no symlink to a
-directory.  The walk knows no ignore files and skips the directories of
-`ALWAYS_SKIPPED` instead; it is also taken for a directory that is itself
-ignored.  Blocking and bounded; gives up when `stop` is set.
+directory.  Outside of a repository no ignore file counts, and the directories
+of `ALWAYS_SKIPPED` are left out instead.  The walk is also taken for a
+directory that is itself ignored.  Blocking and bounded; gives up when `stop`
+is set.
 """
 
 from __future__ import annotations
@@ -34,8 +35,16 @@ ALWAYS_SKIPPED = frozenset(
 #: more files than this are not worth a model's attention
 MAX_FILES = 500_000
 
-#: options of every rg call: no config file of the user, hidden files but not git's own
-RG_OPTIONS = ("--no-config", "--hidden", "--glob=!.git", "--no-messages", "--color=never")
+
+def rg_options(directory: str) -> list[str]:
+    """Of every rg call: no config file of the user, hidden files, never git's own.
+
+    Outside of a repository rg obeys no .gitignore, so the directories of
+    `ALWAYS_SKIPPED` are left out as in a walk.
+    """
+    skipped = {".git"} if find_root(directory) is not None else ALWAYS_SKIPPED
+    globs = [f"--glob=!{name}" for name in sorted(skipped)]
+    return ["--no-config", "--hidden", "--no-messages", "--color=never", *globs]
 
 
 def list_files(directory: str, *, limit_s: float, stop: Stop) -> list[str]:
@@ -57,7 +66,7 @@ def _by_rg(directory: str, limit_s: float, stop: Stop) -> list[str] | None:
     rg = find_program("rg")
     if rg is None:
         return None
-    arguments = [rg, "--files", "--null", *RG_OPTIONS]
+    arguments = [rg, "--files", "--null", *rg_options(directory)]
     try:
         result = run_program(arguments, cwd=directory, env=os.environ, limit_s=limit_s, stop=stop)
     except OSError:
