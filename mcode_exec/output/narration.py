@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mcode_exec.durations import format_duration
 from mcode_exec.records.event import (
     AnyEvent,
     ItemCompleted,
@@ -18,7 +19,7 @@ from mcode_exec.records.event import (
     SessionStarted,
     TurnStarted,
 )
-from mcode_exec.records.result import PermissionDenial, Result
+from mcode_exec.records.result import Result
 
 _LIMIT_NAMES = {"steps": "step limit", "cost": "cost limit", "tokens": "token limit", "timeout": "time limit"}
 _SHOWN_CHARS = 200
@@ -37,23 +38,12 @@ def cut(text: str, limit: int = _SHOWN_CHARS) -> str:
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
-def allow_rule(permission: str, pattern: str) -> str:
-    """The `--allow` rule that would have let this through: for commands, any arguments of the same words."""
-    if permission != "bash":
-        return f"{permission}:{pattern}"
-    words = pattern.split()
-    if not words:
-        return "bash:*"
-    named = words[:2] if len(words) > 2 and words[1].isalpha() else words[:1]
-    return f"bash:{' '.join(named)} *"
-
-
 def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
     """What a person should read when `event` happens; None for nothing."""
     if isinstance(event, Notice):
         return event.message
     if isinstance(event, LlmRetry):
-        delay = f"{event.delay_ms / 1000:.1f}s"
+        delay = format_duration(event.delay_ms / 1000)
         return f"retry {event.attempt}/{event.max_retries} in {delay}: {cut(event.reason)} ({event.code})"
     if isinstance(event, PermissionDenied):
         return _of_denial(event)
@@ -61,11 +51,7 @@ def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
 
 
 def _of_denial(event: PermissionDenied) -> str:
-    what = f"denied {event.tool}: {cut(event.pattern)}"
-    if event.verdict == "deny":
-        return f"{what} (by rule: {event.rule})" if event.rule else what
-    rule = allow_rule(event.permission or event.tool, event.pattern)
-    return f"{what} (allow with --allow {shell_quote(rule)})"
+    return f"denied {event.reason or f'{event.tool}: {cut(event.pattern)}'}"
 
 
 def _of_progress(event: AnyEvent) -> str | None:
@@ -80,8 +66,8 @@ def _of_progress(event: AnyEvent) -> str | None:
         if not call:
             return None
         subject = call.input.get("command") or call.input.get("file_path") or call.input.get("pattern") or ""
-        took = "" if call.duration_ms is None else f" in {call.duration_ms / 1000:.1f}s"
-        return f"{call.name} {cut(str(subject), 100)}: {call.status}{took}".replace(" :", ":")
+        took = "" if call.duration_ms is None else f" in {format_duration(call.duration_ms / 1000)}"
+        return f"{f'{call.name} {cut(str(subject), 100)}'.rstrip()}: {call.status}{took}"
     return None
 
 
@@ -94,7 +80,8 @@ def of_ending(result: Result) -> Iterator[str]:
         yield f"stopped: {name} {limit.value} reached (set by {limit.source}){session}"
         return
     if result.status == "interaction_required":
-        yield from _of_asks(result.permission_denials)
+        why = "a decision was asked for and nobody is there" if result.error is None else result.error.message
+        yield f"interaction required: {why}"
     elif result.error is not None:
         error = result.error
         number = f", {error.number}" if error.number else ""
@@ -104,17 +91,6 @@ def of_ending(result: Result) -> Iterator[str]:
     if result.tool_errors and result.exit_code == 0:
         calls = "1 tool call" if result.tool_errors == 1 else f"{result.tool_errors} tool calls"
         yield f"{calls} failed during the run; the result object names them"
-
-
-def _of_asks(denials: tuple[PermissionDenial, ...]) -> Iterator[str]:
-    rules = dict.fromkeys(allow_rule(d.permission, d.pattern) for d in denials if d.verdict == "ask")
-    if not rules:
-        yield "interaction required: a decision was asked for and nobody is there"
-        return
-    flags = " ".join(f"--allow {shell_quote(rule)}" for rule in rules)
-    yield f"interaction required: {len(rules)} asks were denied; to allow them: {flags}".replace(
-        "1 asks were", "1 ask was"
-    )
 
 
 def continue_line(session_id: str, flags: tuple[str, ...]) -> str:

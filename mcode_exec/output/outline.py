@@ -27,7 +27,11 @@ def _lines(facts: dict[str, Any], indent: str) -> Iterator[str]:
 
 def _items(values: list[Any] | tuple[Any, ...], indent: str) -> Iterator[str]:
     for value in values:
-        if isinstance(value, dict):
+        if isinstance(value, dict) and not any(
+            isinstance(inner, dict | list | tuple) for inner in value.values()
+        ):
+            yield f"{indent}- {', '.join(_lines(value, ''))}"
+        elif isinstance(value, dict):
             first, *rest = list(_lines(value, "")) or ["-"]
             yield f"{indent}- {first}"
             yield from (f"{indent}  {line}" for line in rest)

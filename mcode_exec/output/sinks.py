@@ -73,6 +73,8 @@ class BaseSink:
         #: event lines before the events file may be begun anew
         self._early_lines: list[bytes] | None = []
         self._is_session_written = False
+        #: messages of errors that stderr has had
+        self._told: set[str] = set()
         #: the first output file that could not be written
         self._failure: OutputWriteFailedError | None = None
         #: False when stdout has a reader and yet did not take all of the result
@@ -155,7 +157,7 @@ class BaseSink:
             self._note_failure(flag, error)
 
     def _note_failure(self, flag: str, error: OutputWriteFailedError) -> None:
-        self._say_error(f"error: {error.message}")
+        self._say_once(error.message, f"error: {error.message}")
         if self._failure is None:
             error.details["flag"] = flag
             self._failure = error
@@ -280,6 +282,12 @@ class BaseSink:
 
     def _say_ending(self, result: Result) -> None:
         for sentence in narration.of_ending(result):
+            self._say_once(result.error.message if result.error is not None else sentence, sentence)
+
+    def _say_once(self, message: str, sentence: str) -> None:
+        """Say `sentence` unless its `message` has been told: a file's failure may also be the run's."""
+        if message not in self._told:
+            self._told.add(message)
             self._say_error(sentence)
 
     def _say_session(self, result: Result) -> None:

@@ -122,6 +122,8 @@ class PermissionDenied(Event, frozen=True, kw_only=True, tag="permission.denied"
     pattern: str
     rule: str | None
     verdict: Literal["ask", "deny"]
+    #: why, and how to allow it, in one sentence
+    reason: str = ""
 
 
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):

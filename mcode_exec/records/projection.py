@@ -185,6 +185,7 @@ class EventProjector:
                 pattern=denial.pattern,
                 rule=denial.rule,
                 verdict=denial.verdict,
+                reason=denial.reason,
             )
         elif isinstance(fact, Said):
             yield Notice(code=fact.code, message=fact.message)

@@ -125,7 +125,12 @@ async def noisy(invocation: Any, sink: Any, abort: AbortScope) -> Result:
 async def asks(invocation: Any, sink: Any, abort: AbortScope) -> Result:
     await begin(sink)
     event = PermissionDenied(
-        tool="bash", permission="bash", pattern="make all", rule="ask bash:make", verdict="ask"
+        tool="bash",
+        permission="bash",
+        pattern="make all",
+        rule="ask bash:make",
+        verdict="ask",
+        reason="bash: `make all` must be asked for",
     )
     await sink.event(event)
     denial = PermissionDenial(tool="bash", permission="bash", pattern="make all", rule=None, verdict="ask")

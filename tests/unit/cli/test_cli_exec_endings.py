@@ -53,7 +53,7 @@ def result_in(out: bytes) -> dict[str, Any]:
 
 ENDINGS = {
     "hello": (0, "succeeded", ""),
-    "asks": (5, "interaction_required", "mcode: denied bash: make all (allow with --allow 'bash:make *')"),
+    "asks": (5, "interaction_required", "mcode: denied bash: `make all` must be asked for"),
     "limit": (
         7,
         "limit_exceeded",

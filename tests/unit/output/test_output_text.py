@@ -10,13 +10,13 @@ import os
 from decimal import Decimal
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from mcode_exec.output.encoding import to_json_line
 from mcode_exec.output.escape import escape, escape_text, prefixed, valid
-from mcode_exec.output.narration import allow_rule, continue_line, of_ending, of_event
+from mcode_exec.output.narration import continue_line, of_ending, of_event
 from mcode_exec.output.outline import outline
 from mcode_exec.output.sinks import SinkOptions, open_sink
 from mcode_exec.output.tables import render
@@ -123,21 +123,6 @@ def test_what_was_held_of_a_discarded_item_goes_with_it() -> None:
     assert [line["type"] for line in lines] == ["exec.started", "item.discarded", "exec.completed"]
 
 
-@pytest.mark.parametrize(
-    ("permission", "pattern", "rule"),
-    [
-        ("bash", "make all", "bash:make *"),
-        ("bash", "git push origin main", "bash:git push *"),
-        ("bash", "rm -rf build", "bash:rm *"),
-        ("bash", "ls", "bash:ls *"),
-        ("edit", "/w/a b.lock", "edit:/w/a b.lock"),
-        ("external_directory", "/etc", "external_directory:/etc"),
-    ],
-)
-def test_the_rule_that_would_have_helped_is_named(permission: str, pattern: str, rule: str) -> None:
-    assert allow_rule(permission, pattern) == rule
-
-
 def test_events_become_sentences() -> None:
     retry = LlmRetry(
         attempt=1, max_retries=5, delay_ms=1234, code="LLM_RATE_LIMITED", reason="429\nslow down"
@@ -145,9 +130,11 @@ def test_events_become_sentences() -> None:
     denied = PermissionDenied(
         tool="write", permission="edit", pattern="/w/x", rule="deny edit:*", verdict="deny"
     )
+    asked = structs.replace(denied, reason="edit: `/w/x` must be asked for")
 
     assert of_event(retry, verbose=False) == "retry 1/5 in 1.2s: 429 slow down (LLM_RATE_LIMITED)"
-    assert of_event(denied, verbose=False) == "denied write: /w/x (by rule: deny edit:*)"
+    assert of_event(denied, verbose=False) == "denied write: /w/x"
+    assert of_event(asked, verbose=False) == "denied edit: `/w/x` must be asked for"
     assert of_event(delta("x"), verbose=True) is None
 
 
@@ -195,12 +182,12 @@ def test_nested_facts_are_outlined() -> None:
     facts = {
         "model": "a/b",
         "limits": {"steps": None, "on": True},
-        "tools": ["bash", {"name": "x", "y": 1}],
+        "tools": ["bash", {"name": "x", "y": 1}, {"z": [2]}],
         "e": [],
     }
 
     assert outline(facts) == (
-        "model: a/b\nlimits:\n  steps: -\n  on: yes\ntools:\n  - bash\n  - name: x\n    y: 1\ne: -\n"
+        "model: a/b\nlimits:\n  steps: -\n  on: yes\ntools:\n  - bash\n  - name: x, y: 1\n  - z:\n      - 2\ne: -\n"
     )
 
 
