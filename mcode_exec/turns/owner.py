@@ -58,7 +58,8 @@ class Owner:
         except OSError:
             return True  # cannot tell: believing it alive costs time, the other error costs data
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Shared: two processes that ask at once must not take each other for the owner.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except OSError:
             return True
         else:
@@ -98,8 +99,11 @@ def _remove_if_free(path: str) -> None:
     except OSError:
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _unlink(path)
+        # Shared, as in is_alive.  A file that has lost its name is not looked up by it again: the name may
+        # be a live owner's by now.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if os.fstat(descriptor).st_nlink:
+            _unlink(path)
     except OSError:
         pass
     finally:
