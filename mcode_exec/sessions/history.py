@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mcode_exec.errors import HistoryCorruptError, LeaseLostError, StoreFailedError
+from mcode_exec.faults import fault
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.sessions.layout import HistoryPaths, make_dirs, sync_dir
 
@@ -177,7 +178,10 @@ class CanonicalHistory:
                 last_error = OSError(28, f"only {written} of {len(data)} bytes could be written")
             except OSError as error:
                 last_error = error
-            os.ftruncate(descriptor, self.size)
+            try:
+                os.ftruncate(descriptor, self.size)
+            except OSError as error:
+                raise _write_failure(self.paths.messages, error) from error
             if pause_s is None:
                 raise _write_failure(self.paths.messages, last_error)
             time.sleep(pause_s)
@@ -198,7 +202,11 @@ class CanonicalHistory:
                 "generation": 1,
             }
             replace_file(self.paths.manifest, _encode(manifest) + b"\n", durable=False)
-            self._descriptor = replace_file(self.paths.messages, data, durable=True)
+            fault("after-manifest")
+            self._descriptor = replace_file(self.paths.messages, data, durable=True, is_new=True)
+        except FileExistsError as error:
+            # We were stopped before our first record; who took the session over has written meanwhile.
+            raise LeaseLostError(f"session {self.session_id} was taken over by another process") from error
         except OSError as error:
             raise _write_failure(self.paths.messages, error) from error
         self.size = len(data)
@@ -234,6 +242,7 @@ def open_history(
     except OSError as error:
         raise StoreFailedError(f"{paths.messages} cannot be read: {error.strerror}") from error
     if not data and not known_bytes:
+        os.unlink(paths.messages)  # it holds nothing; the first record makes it anew
         return history
     loaded = parse(data, paths.messages)
     if loaded.torn_tail:
@@ -330,8 +339,11 @@ def _check_manifest(
         raise _write_failure(paths.manifest, error) from error
 
 
-def replace_file(path: str, data: bytes, *, durable: bool) -> int:
-    """Write `data` to a new inode and move it over `path`; durable: returns its descriptor, else -1."""
+def replace_file(path: str, data: bytes, *, durable: bool, is_new: bool = False) -> int:
+    """Write `data` to a new inode and move it over `path`; durable: returns its descriptor, else -1.
+
+    `is_new`: nothing may stand at `path` yet.  Raises: OSError; FileExistsError if something does.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -341,7 +353,10 @@ def replace_file(path: str, data: bytes, *, durable: bool) -> int:
             view = view[os.write(descriptor, view) :]
         if durable:
             os.fsync(descriptor)
-        os.rename(temporary, path)
+        if is_new:
+            _name_new(temporary, path)
+        else:
+            os.rename(temporary, path)
         if durable:
             sync_dir(os.path.dirname(path))
             return descriptor
@@ -354,6 +369,21 @@ def replace_file(path: str, data: bytes, *, durable: bool) -> int:
         raise
     os.close(descriptor)
     return -1
+
+
+def _name_new(temporary: str, path: str) -> None:
+    """Rename, but never over something: of two who do it at once one gets FileExistsError."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links: what cannot be one step is at least looked at first.
+        if os.path.lexists(path):
+            raise FileExistsError(17, "exists", path) from None
+        os.rename(temporary, path)
+    else:
+        os.unlink(temporary)
 
 
 def _write_failure(path: str, error: OSError | None) -> StoreFailedError:

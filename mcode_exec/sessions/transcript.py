@@ -68,40 +68,62 @@ def transcript(records: Iterable[HistoryRecord]) -> tuple[Message, ...]:
     """The messages a model may be sent, valid whatever the records hold."""
     known: set[str] = set()
     kept: list[HistoryRecord] = []
-    results: dict[str, ToolResultBlock] = {}
+    results: dict[str, tuple[Block, ...]] = {}
     for record in records:
         if record.id in known:
             continue
         known.add(record.id)
         if record.message.role == "tool":
-            for result in _results(record):
-                results.setdefault(result.call_id, result)
+            for call_id, blocks in _with_images(record.message):
+                results.setdefault(call_id, blocks)
         else:
             kept.append(record)
     messages: list[Message] = []
     called: set[str] = set()
     for record in kept:
-        content = tuple(
-            block
-            for block in record.message.content
-            if not _is_empty(block) and not (isinstance(block, ToolCallBlock) and block.id in called)
-        )
+        content = _kept_blocks(record.message, called)
         if not content or all(isinstance(block, ThinkingBlock) for block in content):
             continue
         messages.append(Message(role=record.message.role, content=content))
         calls = [block for block in content if isinstance(block, ToolCallBlock)]
-        called.update(call.id for call in calls)
         if calls:
-            messages.append(Message(role="tool", content=tuple(_result_of(call, results) for call in calls)))
+            answers = tuple(block for call in calls for block in _answer_of(call, results))
+            messages.append(Message(role="tool", content=answers))
     return tuple(messages)
 
 
-def _result_of(call: ToolCallBlock, results: dict[str, ToolResultBlock]) -> ToolResultBlock:
+def _kept_blocks(message: Message, called: set[str]) -> tuple[Block, ...]:
+    """What of a message may be sent: calls only of an assistant, each id once; `called` is kept up here."""
+    blocks: list[Block] = []
+    for block in message.content:
+        if isinstance(block, ToolCallBlock):
+            if message.role != "assistant" or block.id in called:
+                continue
+            called.add(block.id)
+        if not _is_empty(block):
+            blocks.append(block)
+    return tuple(blocks)
+
+
+def _with_images(message: Message) -> list[tuple[str, tuple[Block, ...]]]:
+    """Each result of a tool message with the images that follow it, by call id."""
+    groups: list[tuple[str, list[Block]]] = []
+    for block in message.content:
+        if isinstance(block, ToolResultBlock):
+            groups.append((block.call_id, [block]))
+        elif groups:
+            groups[-1][1].append(block)
+    return [(call_id, tuple(blocks)) for call_id, blocks in groups]
+
+
+def _answer_of(call: ToolCallBlock, results: dict[str, tuple[Block, ...]]) -> tuple[Block, ...]:
     found = results.get(call.id)
     if found is not None:
         return found
-    return ToolResultBlock(
-        call_id=call.id, name=call.name, content=INTERRUPTED, is_error=True, status="interrupted"
+    return (
+        ToolResultBlock(
+            call_id=call.id, name=call.name, content=INTERRUPTED, is_error=True, status="interrupted"
+        ),
     )
 
 
