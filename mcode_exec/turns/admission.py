@@ -86,6 +86,8 @@ def _duplicate(
         if lock is not None and lock.turn_id == request.turn_id:
             # Our own admission, asked again after its answer was lost.
             return Accepted(receipt=same_turn, lease_token=lock.token), 0
+        # Its lease is gone without a settlement: a turn id is never run twice.
+        return Rejected(reason="ingress-conflict", receipt=same_turn), 0
     if request.request_id is None or request.request_scope is None:
         return None, 1
     earlier = turn_rows.find_request(request.request_scope, request.request_id)

@@ -14,12 +14,15 @@ from typing import TypeVar
 from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock
 from mcode_exec.errors import InternalError, LeaseLostError, LimitReachedError, McodeError
+from mcode_exec.faults import fault
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.store.database import Store
 from mcode_exec.turns.lease import LEASE_S, RENEW_S, LeaseKeeper
-from mcode_exec.turns.settlement import settle
+from mcode_exec.turns.settlement import LEASE_REASONS, settle
 
 R = TypeVar("R")
+
+_LOST = "the session's lease is no longer ours; nothing more was written"
 
 
 async def execute(
@@ -54,8 +57,9 @@ async def execute(
         result, encoded = await conclude(ending)
     finally:
         await keeper.stop()
-    try:
-        await settle(
+
+    async def settled(ending: Ending, encoded: bytes) -> bool:
+        return await settle(
             store,
             session_id=session_id,
             turn_id=turn_id,
@@ -64,6 +68,14 @@ async def execute(
             result=encoded,
             clock=clock,
         )
+
+    fault("before-settlement")
+    try:
+        if not await settled(ending, encoded) and ending.abort_reason not in LEASE_REASONS:
+            # The lease went between the last commit and now: what was said is not ours to settle any more.
+            ending = Ending(outcome="failed", abort_reason="lease-lost", error=LeaseLostError(_LOST))
+            result, encoded = await conclude(ending)
+            await settled(ending, encoded)
     except McodeError as error:
         # The turn's end could not be written: the result says so, whatever the model answered.
         result, _ = await conclude(Ending(outcome="failed", error=error))
@@ -76,9 +88,13 @@ async def _run(loop: Callable[[], Awaitable[None]], abort: AbortScope) -> Ending
     try:
         await task
     except asyncio.CancelledError:
-        if abort.reason is None:
+        if abort.reason is not None:
+            return _aborted(abort)
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
             raise
-        return _aborted(abort)
+        # Something inside cancelled the loop without a reason: that too is one ending.
+        return Ending(outcome="failed", error=InternalError("the turn was cancelled; this is a bug in mcode"))
     except LimitReachedError as error:
         abort.trip("limit")
         return Ending(outcome="aborted", abort_reason="limit", error=error)
@@ -106,9 +122,9 @@ async def _as_task(loop: Callable[[], Awaitable[None]]) -> None:
 
 def _aborted(abort: AbortScope) -> Ending:
     reason = abort.reason
-    if reason in ("lease-lost", "lease-renewal-failed"):
+    if reason in LEASE_REASONS:
         error = LeaseLostError(
-            "the session's lease is no longer ours; nothing more was written"
+            _LOST
             if reason == "lease-lost"
             else "the session's lease could not be renewed; the turn was stopped before it ran out"
         )

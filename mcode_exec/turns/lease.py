@@ -20,6 +20,7 @@ from mcode_exec.store.turn_rows import Lock
 LEASE_S = 1800.0  # 30 minutes; source: turn-system notes, admission
 RENEW_S = 10.0  # source: turn-system notes, execution
 MARGIN_S = 60.0  # at most a quarter of the lease
+_AGAIN_S = 1.0  # after a renewal that failed
 
 
 def is_expired(lock: Lock, *, boot_id: str, clock: Clock, lease_s: float = LEASE_S) -> bool:
@@ -67,19 +68,34 @@ class LeaseKeeper:
 
     async def _keep(self) -> None:
         margin_ms = int(min(MARGIN_S, self._lease_s / 4) * 1000)
+        pause_s = self._renew_s
         while not self._abort.is_tripped:
-            await asyncio.sleep(self._renew_s)
-            try:
-                renewed = await self._renew()
-            except McodeError:
-                # Busy or failing store: try again until the margin, more often than on a good day.
-                if self._clock.boot_ms() >= self._expires_boot_ms - margin_ms:
-                    self._abort.trip("lease-renewal-failed")
-                    return
-                continue
-            if not renewed:
+            await asyncio.sleep(pause_s)
+            renewed = await self._renew_until(margin_ms)
+            if renewed is False:
                 self._abort.trip("lease-lost")
                 return
+            if renewed is None and self._left_ms(margin_ms) <= 0:
+                self._abort.trip("lease-renewal-failed")
+                return
+            # A store that is busy or fails is tried again more often than one that works.
+            pause_s = self._renew_s if renewed else min(_AGAIN_S, self._renew_s)
+
+    def _left_ms(self, margin_ms: int) -> int:
+        """Time until the margin before the lease's end begins."""
+        return self._expires_boot_ms - margin_ms - self._clock.boot_ms()
+
+    async def _renew_until(self, margin_ms: int) -> bool | None:
+        """Whether the lease was renewed; None when the store could not tell in time."""
+        renewal = asyncio.ensure_future(self._renew())
+        try:
+            # A store that others lock is waited for inside, but not beyond the margin.
+            await asyncio.wait([renewal], timeout=max(0.0, self._left_ms(margin_ms) / 1000))
+            return renewal.result() if renewal.done() else None
+        except McodeError:
+            return None
+        finally:
+            renewal.cancel()
 
     async def _renew(self) -> bool:
         lease_ms = int(self._lease_s * 1000)

@@ -16,6 +16,8 @@ from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 
 PROCESS_RESTART = "process-restart"
+#: abort reasons of a turn whose session is another's, or nobody's
+LEASE_REASONS = ("lease-lost", "lease-renewal-failed")
 _INTERRUPTED_MESSAGE = "the process that ran this turn stopped before it could settle it"
 
 
@@ -29,8 +31,10 @@ async def settle(
     result: bytes,
     clock: Clock,
 ) -> bool:
-    """Write the outcome, release the session; True if the lease was still ours.
+    """Write the outcome, release the session; False if the lease was lost before.
 
+    An ending other than a lost lease is written only under the lease: on False
+    nothing was, and the caller settles again with an ending that says so.
     The terminal write is tried twice (source: turn-system notes).
     Raises: StoreFailedError, StoreBusyError when both failed.
     """
@@ -51,7 +55,11 @@ def _settle(
     if ending.error is not None and code is None:
         code = "INTERNAL"
     is_ours = turn_rows.holds_lock(session_id, lease_token)
-    turn_rows.settle_receipt(
+    if not is_ours and ending.abort_reason not in LEASE_REASONS:
+        # The first try may have been written although its answer was an error.
+        receipt = turn_rows.find_receipt(turn_id)
+        return receipt is not None and receipt.result == result
+    is_first = turn_rows.settle_receipt(
         turn_id,
         settled_ms=now_ms,
         outcome=ending.outcome,
@@ -59,11 +67,19 @@ def _settle(
         code=code,
         result=result,
     )
-    if is_ours or turn_rows.find_lock(session_id) is None:
+    # Whoever took the session over has said what became of it, and may be gone again by now.
+    if is_ours or (is_first and _is_newest(session_id, turn_id)):
         session_rows.update_session(session_id, **_session_changes(ending, code, now_ms))
     if is_ours:
         turn_rows.delete_lock(session_id, lease_token)
     return is_ours
+
+
+def _is_newest(session_id: str, turn_id: str) -> bool:
+    session = session_rows.find_session(session_id)
+    return (
+        session is not None and session.last_turn_id == turn_id and turn_rows.find_lock(session_id) is None
+    )
 
 
 def _session_changes(ending: Ending, code: str | None, now_ms: int) -> dict[str, Any]:
