@@ -92,6 +92,7 @@ class CommitDoor:
                 raise self._broken
             try:
                 await self._store.read(self._check_lease)
+                fault("before-append")
                 await self._store.on_thread(lambda: self._history.append((record,), self._clock.now_ms()))
                 fault("after-append")
                 await self._store.write(lambda: self._write_rows(record, failed, prefix_body))

@@ -6,6 +6,7 @@ import time
 
 from msgspec import structs
 
+from mcode_exec.faults import fault
 from mcode_exec.ids import new_session_id
 from mcode_exec.records.session import Project, Session, SessionKind
 from mcode_exec.sessions.layout import allot_dir
@@ -95,7 +96,9 @@ async def create_session(store: Store, project: Project, session: Session) -> Se
         session_rows.insert_session(wanted)
         return wanted
 
-    return await store.write(transaction)
+    stored = await store.write(transaction)
+    fault("after-session")
+    return stored
 
 
 async def drop_unused(store: Store, session_id: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from mcode_exec.clock import Clock
+from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
 from mcode_exec.sessions.commit import CommitDoor, finish_rows
 from mcode_exec.sessions.history import CanonicalHistory, open_history
@@ -60,6 +61,7 @@ async def open_door(
     if history.beyond or (history.records and history.size != session.history_bytes):
         beyond, history.beyond = history.beyond, []
         await store.write(lambda: finish_rows(beyond, session.id, history.size))
+    fault("after-opening")
     for record in missing_results(history.records, clock.now_ms()):
         await door.commit(record)
     return door, history

@@ -21,6 +21,7 @@ import peewee
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError, StoreBusyError, StoreFailedError
+from mcode_exec.faults import fault
 from mcode_exec.store import migrations, tables
 
 T = TypeVar("T")
@@ -187,12 +188,14 @@ def _migrate_exclusively(database: peewee.SqliteDatabase, path: str, clock: Cloc
 
     descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
+        os.fchmod(descriptor, 0o600)  # whatever the umask
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise peewee.OperationalError("database is locked by a migration") from error
         database.execute_sql("PRAGMA journal_mode = wal")
         migrations.migrate(database, migrations.check_identity(database, path), clock.now_ms())
+        fault("after-migration")
     finally:
         os.close(descriptor)
 
