@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from mcode_exec.records.frame import LiveFact
-from mcode_exec.records.history import HistoryRecord
+from mcode_exec.records.history import HistoryRecord, ImageBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRequest, ToolSchema
 from mcode_exec.records.result import LimitHit, PermissionDenial, ToolFailure
 from mcode_exec.records.usage import Usage
@@ -58,6 +58,10 @@ class Ports(Protocol):
         self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
     ) -> Answer:
         """One model call with its retries."""
+        ...
+
+    async def keep_image(self, mime: str, data: bytes) -> ImageBlock:
+        """Store an image that a tool read; the block that stands for it."""
         ...
 
     def tool_context(self, call_id: str) -> ToolContext:

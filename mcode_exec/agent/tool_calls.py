@@ -18,7 +18,7 @@ from mcode_exec.agent.loop_guard import LoopGuard
 from mcode_exec.agent.ports import AgentTask, Ports, TurnState
 from mcode_exec.ids import new_message_id
 from mcode_exec.records.frame import Denied, ToolRunning
-from mcode_exec.records.history import HistoryRecord, Message, ToolCallBlock, ToolResultBlock
+from mcode_exec.records.history import Block, HistoryRecord, Message, ToolCallBlock, ToolResultBlock
 from mcode_exec.records.permission import Decision
 from mcode_exec.records.result import PermissionDenial
 from mcode_exec.records.result import ToolFailure as FailedCall
@@ -50,7 +50,8 @@ class StepCalls:
         self._state = state
         self._message_id = message_id
         self._index = content_index
-        self._results: dict[str, ToolResultBlock] = {}
+        #: each finished call's result and the images it brought
+        self._results: dict[str, tuple[Block, ...]] = {}
         self._offered = {tool.name for tool in task.tools}
 
     async def run(self, calls: Sequence[ToolCallBlock], *, refused: str | None = None) -> Message:
@@ -71,7 +72,9 @@ class StepCalls:
         except asyncio.CancelledError:
             await self._interrupt(calls)
             raise
-        return Message(role="tool", content=tuple(self._results[call.id] for call in calls))
+        return Message(
+            role="tool", content=tuple(block for call in calls for block in self._results[call.id])
+        )
 
     async def _side_by_side(self, batch: Sequence[ToolCallBlock]) -> None:
         tasks = [asyncio.ensure_future(self._run_one(call)) for call in batch]
@@ -84,6 +87,7 @@ class StepCalls:
             await asyncio.wait(tasks)
 
     async def _run_one(self, call: ToolCallBlock) -> None:
+        images: tuple[Block, ...] = ()
         result = self._unusable(call) or self._denied(call)
         if result is None:
             self._ports.emit(
@@ -101,7 +105,8 @@ class StepCalls:
                 duration_ms=int((time.monotonic() - started) * 1000),
                 metadata={**outcome.metadata, "title": outcome.title} if outcome.title else outcome.metadata,
             )
-        await self._finish(call, result)
+            images = tuple([await self._ports.keep_image(mime, data) for mime, data in outcome.images])
+        await self._finish(call, result, images)
 
     def _unusable(self, call: ToolCallBlock) -> ToolResultBlock | None:
         if call.name not in self._offered:
@@ -140,14 +145,18 @@ class StepCalls:
             },
         )
 
-    async def _finish(self, call: ToolCallBlock, result: ToolResultBlock) -> None:
+    async def _finish(
+        self, call: ToolCallBlock, result: ToolResultBlock, images: tuple[Block, ...] = ()
+    ) -> None:
         reminder = self._guard.seen(call.name, call.arguments, result.content)
         if reminder:
             result = structs.replace(result, content=result.content + reminder)
-        await self._commit(call, result)
+        await self._commit(call, result, images)
 
-    async def _commit(self, call: ToolCallBlock, result: ToolResultBlock) -> None:
-        self._results[call.id] = result
+    async def _commit(
+        self, call: ToolCallBlock, result: ToolResultBlock, images: tuple[Block, ...] = ()
+    ) -> None:
+        self._results[call.id] = (result, *images)
         self._state.tool_calls += 1
         if result.is_error and result.status == "error":
             self._state.tool_failures.append(
@@ -158,7 +167,7 @@ class StepCalls:
                 id=new_message_id(),
                 turn_id=self._task.turn_id,
                 at_ms=self._ports.now_ms(),
-                message=Message(role="tool", content=(result,)),
+                message=Message(role="tool", content=(result, *images)),
             )
         )
 

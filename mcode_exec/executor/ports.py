@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -11,14 +9,17 @@ from msgspec import structs
 
 from mcode_exec.agent.ports import AgentTask, TurnState
 from mcode_exec.clock import Clock
-from mcode_exec.errors import StoreFailedError
+from mcode_exec.errors import ModelCallError
+from mcode_exec.executor.images import RequestImages
 from mcode_exec.output.sink import Sink
-from mcode_exec.records.frame import LiveFact
-from mcode_exec.records.history import Block, FileBlock, HistoryRecord, ImageBlock, Message
+from mcode_exec.records.frame import LiveFact, Said
+from mcode_exec.records.history import HistoryRecord, ImageBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelRequest
 from mcode_exec.records.usage import Usage
+from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.stream import SessionStream
+from mcode_exec.store.database import Store
 
 if TYPE_CHECKING:
     from mcode_exec.providers.client import ModelClient
@@ -38,7 +39,8 @@ class TurnPorts:
         sink: Sink,
         state: TurnState,
         tools: Callable[[str], ToolContext],
-        attachments_dir: str,
+        attachments: Attachments,
+        store: Store,
         clock: Clock,
         set_phase: Callable[[str], None],
     ) -> None:
@@ -49,11 +51,11 @@ class TurnPorts:
         self._sink = sink
         self._state = state
         self._tools = tools
-        self._attachments_dir = attachments_dir
+        self._attachments = attachments
+        self._store = store
+        self._images = RequestImages(attachments.read)
         self._clock = clock
         self._set_phase = set_phase
-        #: base64 of attachments already read in this turn
-        self._encoded: dict[str, str] = {}
 
     async def commit(self, record: HistoryRecord, *, failed: tuple[Usage, ...] = ()) -> None:
         await self._door.commit(record, failed=tuple(self._attempt(usage) for usage in failed))
@@ -74,35 +76,28 @@ class TurnPorts:
     async def complete(
         self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
     ) -> Answer:
+        try:
+            return await self._call(request, on_fact, may_be_empty=may_be_empty)
+        except ModelCallError as error:
+            if error.http_status != 413 or not self._images.drop_oldest(request.messages):
+                raise
+        self.emit(Said("images.left-out", "the request was too large; its oldest images are sent as notes"))
+        return await self._call(request, on_fact, may_be_empty=may_be_empty)
+
+    async def _call(
+        self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
+    ) -> Answer:
         return await self._client.complete(
             self._task.endpoint,
-            structs.replace(request, messages=tuple(self._with_data(m) for m in request.messages)),
+            structs.replace(request, messages=self._images.fill(request.messages)),
             on_fact,
             deadline_s=self._task.deadline_s,
             may_be_empty=may_be_empty,
         )
 
-    def _with_data(self, message: Message) -> Message:
-        """`message` with the bytes of its attachments, read once per turn."""
-        if not any(isinstance(block, ImageBlock | FileBlock) for block in message.content):
-            return message
-        return structs.replace(message, content=tuple(self._filled(block) for block in message.content))
-
-    def _filled(self, block: Block) -> Block:
-        if not isinstance(block, ImageBlock | FileBlock):
-            return block
-        data = self._encoded.get(block.digest)
-        if data is None:
-            data = self._encoded[block.digest] = base64.b64encode(self._read(block.digest)).decode()
-        return structs.replace(block, data=data)
-
-    def _read(self, digest: str) -> bytes:
-        path = os.path.join(self._attachments_dir, digest)
-        try:
-            with open(path, "rb") as file:
-                return file.read()
-        except OSError as error:
-            raise StoreFailedError(f"the attachment {path} cannot be read: {error.strerror}") from error
+    async def keep_image(self, mime: str, data: bytes) -> ImageBlock:
+        digest = await self._store.on_thread(lambda: self._attachments.keep(data))
+        return ImageBlock(digest=digest, mime=mime)
 
     def tool_context(self, call_id: str) -> ToolContext:
         return self._tools(call_id)

@@ -242,8 +242,3 @@ def _request(invocation: Invocation, choice: Choice, prompt: Prompt) -> TurnRequ
 
 def outputs_dir(sessions_dir: str, session: Session) -> str:
     return os.path.join(sessions_dir, session.history_relative_dir, "reports", "tool-outputs")
-
-
-def attachments_dir(sessions_dir: str, session: Session) -> str:
-    """Where a session keeps attached bytes, each under its SHA-256."""
-    return os.path.join(sessions_dir, session.history_relative_dir, "attachments")

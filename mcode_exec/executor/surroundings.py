@@ -58,7 +58,7 @@ class Surroundings:
             call_id=call_id,
             command_limit_s=timeouts.command_s,
             command_limit_max_s=timeouts.command_max_s,
-            takes_images=False,
+            takes_images=self._prepared.model.info.takes_images,
         )
 
     def _set_up(self) -> tuple[CommandRunner, ReadState]:

@@ -21,7 +21,7 @@ from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
 from mcode_exec.config import agent_prompt
 from mcode_exec.executor import outcome
 from mcode_exec.executor.ports import TurnPorts
-from mcode_exec.executor.preparation import Prepared, attachments_dir
+from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.supervisor import Supervisor
 from mcode_exec.executor.surroundings import Surroundings
 from mcode_exec.faults import fault
@@ -41,9 +41,10 @@ from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ToolSchema
 from mcode_exec.records.result import Result
 from mcode_exec.records.turn import Accepted, Ending
+from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.commit import CommitDoor
 from mcode_exec.sessions.history import CanonicalHistory
-from mcode_exec.sessions.layout import make_dirs
+from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import transcript
@@ -81,6 +82,9 @@ class TurnRun:
         self._state = TurnState()
         self._stream = SessionStream()
         self._history: CanonicalHistory | None = None
+        self._attachments = Attachments(
+            history_paths(runtime.sessions_dir, self._session.history_relative_dir), runtime.data
+        )
         self._surroundings = Surroundings(runtime, prepared, invocation)
         self._supervisor = Supervisor(
             store=runtime.store,
@@ -146,7 +150,8 @@ class TurnRun:
             sink=self._sink,
             state=self._state,
             tools=self._surroundings.tool_context,
-            attachments_dir=attachments_dir(runtime.sessions_dir, session),
+            attachments=self._attachments,
+            store=runtime.store,
             clock=runtime.clock,
             set_phase=self._set_phase,
         )
@@ -212,21 +217,8 @@ class TurnRun:
         )
 
     def _keep_attachments(self) -> None:
-        attachments = self._prepared.prompt.attachments
-        if not attachments:
-            return
-        directory = attachments_dir(self._runtime.sessions_dir, self._session)
-        make_dirs(directory, self._runtime.data)
-        for attachment in attachments:
-            path = os.path.join(directory, attachment.digest)
-            if os.path.exists(path):
-                continue
-            descriptor = os.open(path + ".tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with open(descriptor, "wb") as file:
-                file.write(attachment.data)
-                file.flush()
-                os.fsync(descriptor)
-            os.rename(path + ".tmp", path)
+        for attachment in self._prepared.prompt.attachments:
+            self._attachments.keep(attachment.data)
 
     async def _commit_prompt(self, door: CommitDoor, task: AgentTask) -> None:
         content = self._prepared.prompt.content

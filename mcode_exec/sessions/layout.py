@@ -13,6 +13,7 @@ class HistoryPaths(Struct, frozen=True, kw_only=True):
     manifest: str
     messages: str
     snapshots: str
+    attachments: str
     reports: str
     tool_outputs: str
 
@@ -30,6 +31,7 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         directory=directory,
         manifest=os.path.join(directory, "manifest.json"),
         messages=os.path.join(directory, "messages.jsonl"),
+        attachments=os.path.join(directory, "attachments"),
         snapshots=os.path.join(directory, "snapshots"),
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),
