@@ -12,6 +12,7 @@ from typing import Any
 
 from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart, merge_counts
 from mcode_exec.providers.payload import (
+    as_key,
     as_object,
     as_text,
     clean,
@@ -192,7 +193,7 @@ class Reader(AnswerReader):
         return True
 
     def _take(self, kind: Any, value: dict[str, Any]) -> bool:
-        index = value.get("index")
+        index = as_key(value.get("index"))
         if kind == "content_block_delta":
             self._grow(index, as_object(value.get("delta")))
         elif kind == "content_block_start":

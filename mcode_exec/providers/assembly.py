@@ -65,8 +65,8 @@ class ThinkingPart:
     def block(self, provider_id: str) -> Block:
         return ThinkingBlock(
             text="".join(self.pieces),
-            signature=self.signature,
-            encrypted=self.encrypted,
+            signature=None if self.signature is None else clean(self.signature),
+            encrypted=None if self.encrypted is None else clean(self.encrypted),
             form=self.form,
             provider_id=provider_id,
         )

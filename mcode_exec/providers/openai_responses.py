@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart, merge_counts
+from mcode_exec.providers.assembly import CallPart, ThinkingPart, merge_counts
 from mcode_exec.providers.payload import (
+    as_key,
     as_list,
     as_object,
     as_text,
@@ -135,8 +136,10 @@ class Reader(AnswerReader):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._items: dict[Any, TextPart | ThinkingPart | CallPart] = {}
+        self._items: dict[Any, ThinkingPart | CallPart] = {}
+        self._has_said = False
         self._done: set[Any] = set()
+        self._key_of_id: dict[Any, int | str] = {}
 
     def feed(self, event: SseEvent) -> bool:
         data = event.data.strip()
@@ -164,9 +167,9 @@ class Reader(AnswerReader):
         return True
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
-        key = value.get("output_index", value.get("item_id"))
+        key = self._key(value)
         if kind == "response.output_text.delta":
-            self._items.setdefault(key, TextPart())
+            self._has_said = True
             self.draft.add_text(as_text(value.get("delta")))
         elif kind == "response.function_call_arguments.delta":
             self.draft.add_arguments(self._call(key), as_text(value.get("delta")))
@@ -184,6 +187,15 @@ class Reader(AnswerReader):
             self._complete(as_object(value.get("response")))
         elif kind in ("response.failed", "response.cancelled"):
             self._fail_response(as_object(value.get("response")))
+
+    def _key(self, value: dict[str, Any]) -> int | str | None:
+        """What an event's item is known by: its position, else its id (some servers send no position)."""
+        item_id = as_key(value.get("item_id")) or as_key(as_object(value.get("item")).get("id"))
+        index = as_key(value.get("output_index"))
+        if index is None:
+            return self._key_of_id.get(item_id, item_id)
+        self._key_of_id[item_id] = index
+        return index
 
     def _call(self, key: Any) -> CallPart:
         part = self._items.get(key)
@@ -222,7 +234,7 @@ class Reader(AnswerReader):
         elif kind == "reasoning":
             self._finish_reasoning(self._thinking(key), item)
         elif kind == "message":
-            self._finish_message(key, item)
+            self._finish_message(item)
 
     def _finish_reasoning(self, part: ThinkingPart, item: dict[str, Any]) -> None:
         if not part.pieces:
@@ -234,8 +246,9 @@ class Reader(AnswerReader):
         if part.encrypted or part.pieces:
             self.draft.place(part)
 
-    def _finish_message(self, key: Any, item: dict[str, Any]) -> None:
-        had_text = key in self._items
+    def _finish_message(self, item: dict[str, Any]) -> None:
+        # messages come one after another, and some servers give their deltas no name
+        had_text, self._has_said = self._has_said, False
         for content in map(as_object, as_list(item.get("content"))):
             if content.get("type") == "output_text" and not had_text:
                 self.draft.add_text(as_text(content.get("text")))
@@ -244,11 +257,9 @@ class Reader(AnswerReader):
         self.draft.end_text()
 
     def _complete(self, response: dict[str, Any]) -> None:
-        for position, item in enumerate(map(as_object, as_list(response.get("output")))):
-            key = (
-                item.get("id") if item.get("id") in self._items or item.get("id") in self._done else position
-            )
-            self._finish_item(key, item)
+        if self.draft.is_empty:  # else it has been told already, perhaps under other positions
+            for position, item in enumerate(map(as_object, as_list(response.get("output")))):
+                self._finish_item(position, item)
         merge_counts(self.counts, response.get("usage"))
         status = as_text(response.get("status")) or "completed"
         if status == "failed":

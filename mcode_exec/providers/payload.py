@@ -132,6 +132,11 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
+def as_key(value: Any) -> int | str | None:
+    """`value` if it can name a block: a number or a text."""
+    return value if isinstance(value, int | str) else None
+
+
 def as_object(value: Any) -> dict[str, Any]:
     """`value` if it is an object, else an empty one."""
     return value if isinstance(value, dict) else {}

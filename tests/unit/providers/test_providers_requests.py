@@ -1,0 +1,217 @@
+"""What each provider is sent: fields, limits, effort, images, reasoning, names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from byte_peer import BASH, endpoint, info, request
+
+from mcode_exec.providers.sending import wire_module
+from mcode_exec.records.history import (
+    FileBlock,
+    ImageBlock,
+    Message,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
+
+APIS = ("anthropic-messages", "openai-completions", "openai-responses")
+
+
+def sent(api: str, *messages: Message, provider_id: str = "acme", **fields: Any) -> dict[str, Any]:
+    where = endpoint("http://h/v1", api, provider_id=provider_id)
+    body = wire_module(api).encode(request(*messages, **fields), where).body  # type: ignore[arg-type]
+    decoded: dict[str, Any] = msgspec.json.decode(body)
+    return decoded
+
+
+def user(*blocks: Any) -> Message:
+    return Message(role="user", content=tuple(TextBlock(text=b) if isinstance(b, str) else b for b in blocks))
+
+
+def answer(*blocks: Any) -> Message:
+    return Message(role="assistant", content=blocks)
+
+
+def results(*blocks: Any) -> Message:
+    return Message(role="tool", content=blocks)
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "field"),
+    [("openai", "max_completion_tokens"), ("acme", "max_tokens"), ("openrouter", "max_tokens")],
+)
+def test_the_output_limit_has_the_providers_own_name(provider_id: str, field: str) -> None:
+    body = sent("openai-completions", provider_id=provider_id, max_output_tokens=77)
+    assert body[field] == 77
+    assert not {"max_tokens", "max_completion_tokens"} - {field} & set(body)
+    assert field not in sent("openai-completions", provider_id=provider_id)
+
+
+def test_providers_with_small_defaults_are_told_the_models_limit() -> None:
+    assert sent("openai-completions", provider_id="minimax")["max_tokens"] == 8000
+    assert "max_tokens" not in sent("openai-completions", provider_id="minimax", model=info(source="default"))
+    assert sent("anthropic-messages")["max_tokens"] == 8000
+    assert sent("anthropic-messages", max_output_tokens=100)["max_tokens"] == 100
+    assert sent("openai-responses", max_output_tokens=100)["max_output_tokens"] == 100
+
+
+def test_effort_is_asked_for_as_each_format_has_it() -> None:
+    assert sent("openai-completions", effort="low")["reasoning_effort"] == "low"
+    assert sent("openai-completions", provider_id="openrouter", effort="low")["reasoning"] == {
+        "effort": "low"
+    }
+    assert sent("openai-responses", effort="high")["reasoning"] == {"effort": "high", "summary": "auto"}
+    thinking = sent("anthropic-messages", effort="low", temperature=0.5)
+    assert thinking["thinking"] == {"type": "enabled", "budget_tokens": 4096}
+    assert "temperature" not in thinking
+    newer = sent("anthropic-messages", model=info("claude-opus-4-6"), effort="high")
+    assert newer["thinking"] == {"type": "adaptive"}
+    assert newer["output_config"] == {"effort": "high"}
+    assert "thinking" not in sent("anthropic-messages")
+    small = sent("anthropic-messages", effort="high", max_output_tokens=1500)
+    assert "thinking" not in small
+
+
+def test_no_tools_and_no_system_leave_no_empty_fields() -> None:
+    for api in APIS:
+        body = sent(api, tools=(), system=" ")
+        assert not {"tools", "system", "instructions"} & set(body)
+    assert [m["role"] for m in sent("openai-completions", system="")["messages"]] == ["user"]
+
+
+def test_cache_breakpoints_stand_where_they_change_no_message() -> None:
+    body = sent("anthropic-messages", provider_id="anthropic", tools=(BASH, BASH))
+    assert body["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in body["tools"][0]
+    assert body["tools"][1]["cache_control"] == {"type": "ephemeral"}
+    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+    assert "cache_control" not in msgspec.json.encode(body["messages"]).decode()
+    assert "cache_control" not in sent("anthropic-messages")
+
+
+IMAGE = ImageBlock(digest="d1", mime="image/png", filename="a.png", data="aWNv")
+CALL = ToolCallBlock(id="call_1", name="read", arguments={"file_path": "a.png"})
+RESULT = ToolResultBlock(call_id="call_1", name="read", content="An image.")
+
+
+def test_an_image_that_a_tool_read_reaches_the_model() -> None:
+    conversation = (user("look"), answer(CALL), results(RESULT, IMAGE))
+    block = sent("anthropic-messages", *conversation)["messages"][2]["content"][0]
+    assert block["type"] == "tool_result"
+    assert block["content"][1]["source"] == {"type": "base64", "media_type": "image/png", "data": "aWNv"}
+    messages = sent("openai-completions", *conversation)["messages"]
+    assert [m["role"] for m in messages] == ["system", "user", "assistant", "tool", "user"]
+    assert messages[-1]["content"][1]["image_url"] == {"url": "data:image/png;base64,aWNv"}
+    items = sent("openai-responses", *conversation)["input"]
+    assert [item["type"] for item in items] == [
+        "message",
+        "function_call",
+        "function_call_output",
+        "message",
+    ]
+    assert items[-1]["content"][1] == {"type": "input_image", "image_url": "data:image/png;base64,aWNv"}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_an_image_for_a_blind_model_is_a_note(api: str) -> None:
+    text = msgspec.json.encode(sent(api, user("look", IMAGE), model=info(takes_images=False))).decode()
+    assert "aWNv" not in text
+    assert "image a.png (image/png) is not shown" in text
+
+
+def test_a_file_goes_as_each_format_takes_it() -> None:
+    file = FileBlock(digest="d2", mime="application/pdf", filename="a.pdf", data="cGRm")
+    anthropic = sent("anthropic-messages", user(file))["messages"][0]["content"][0]
+    assert anthropic["type"] == "document"
+    chat = sent("openai-completions", user(file))["messages"][1]["content"][0]
+    assert chat["file"] == {"filename": "a.pdf", "file_data": "data:application/pdf;base64,cGRm"}
+    items = sent("openai-responses", user(file))["input"][0]["content"][0]
+    assert (items["type"], items["filename"]) == ("input_file", "a.pdf")
+
+
+def test_think_tags_go_back_as_the_model_wrote_them() -> None:
+    thought = ThinkingBlock(text="\nhm\n", signature="</think>\n\n", form="think-tag", provider_id="minimax")
+    messages = sent(
+        "openai-completions",
+        user("one"),
+        answer(thought, TextBlock(text="Answer"), CALL),
+        results(RESULT),
+        provider_id="minimax",
+    )["messages"]
+    assert messages[2]["content"] == "<think>\nhm\n</think>\n\nAnswer"
+    foreign = sent("openai-completions", user("one"), answer(thought, TextBlock(text="Answer")), user("two"))
+    assert foreign["messages"][2]["content"] == "Answer"
+
+
+@pytest.mark.parametrize("form", ["reasoning_content", "reasoning"])
+def test_reasoning_goes_back_in_the_field_it_came_in(form: str) -> None:
+    thought = ThinkingBlock(text="hm", form=form, provider_id="acme")
+    message = sent("openai-completions", user("one"), answer(thought, CALL), results(RESULT))["messages"][2]
+    assert message[form] == "hm"
+    assert message["content"] is None
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"file_path":"a.png"}'
+
+
+def test_reasoning_details_and_signatures_of_calls_go_back_untouched() -> None:
+    details = ThinkingBlock(
+        text="I see",
+        encrypted='[{"type":"reasoning.text","text":"I see","signature":"s"}]',
+        form="reasoning_details",
+        provider_id="acme",
+    )
+    signed = ThinkingBlock(
+        text="",
+        encrypted='{"google":{"thought_signature":"c2ln"}}',
+        form="extra_content",
+        provider_id="acme",
+    )
+    conversation = (user("one"), answer(details, signed, CALL), results(RESULT))
+    message = sent("openai-completions", *conversation)["messages"][2]
+    assert message["reasoning_details"] == [{"type": "reasoning.text", "text": "I see", "signature": "s"}]
+    assert message["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "c2ln"}}
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_name_that_the_model_made_up_cannot_spoil_the_history(api: str) -> None:
+    for name, wire in (("functions.bash:0", "functions_bash_0"), ("", "unknown"), ("é" * 90, "_" * 64)):
+        call = msgspec.structs.replace(CALL, name=name)
+        text = msgspec.json.encode(sent(api, user("x"), answer(call), results(RESULT))).decode()
+        assert f'"name":"{wire}"' in text
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_hostile_text_is_sent_as_valid_text(api: str) -> None:
+    result = ToolResultBlock(call_id="call_1", name="bash", content="a\0b\ud800c")
+    call = msgspec.structs.replace(CALL, arguments={"command": "\ud83d"})
+    text = msgspec.json.encode(sent(api, user("x\0"), answer(call), results(result))).decode()
+    assert "a\ufffdb\ufffdc" in text
+    assert "\\u0000" not in text
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_history_that_begins_with_an_answer_begins_with_the_user(api: str) -> None:
+    body = sent(api, answer(TextBlock(text="said")), user("go on"))
+    entries = body.get("messages") or body["input"]
+    roles = [entry["role"] for entry in entries if entry["role"] != "system"]
+    assert roles == ["user", "assistant", "user"]
+
+
+def test_an_error_of_a_tool_is_marked_where_the_format_can() -> None:
+    failed = msgspec.structs.replace(RESULT, is_error=True)
+    block = sent("anthropic-messages", user("x"), answer(CALL), results(failed))["messages"][2]["content"][0]
+    assert block["is_error"] is True
+
+
+def test_the_anthropic_path_fits_both_ways_to_write_the_address() -> None:
+    for base, path in (
+        ("https://h", "/v1/messages"),
+        ("https://h/v1/", "/messages"),
+        ("https://h/a", "/v1/messages"),
+    ):
+        call = wire_module("anthropic-messages").encode(request(), endpoint(base, "anthropic-messages"))
+        assert call.path == path
