@@ -87,6 +87,8 @@ def newest_conversations(workspace: str, limit: int) -> list[Session]:
             & (Sessions.visibility == "visible")
             & (Sessions.session_kind == "conversation")
             & Sessions.archived_ms.is_null()
+            # One whose process died before its first turn was admitted holds nothing to go on with.
+            & (Sessions.last_turn_id.is_null(False) | (Sessions.history_bytes > 0))
         )
         .order_by(Sessions.activity_ms.desc())
         .limit(limit)
