@@ -88,7 +88,7 @@ class AgentLoop:
             elif was_cut:
                 self._pieces.append(text)
                 await self._commit_note(_GO_ON)
-            elif text.strip() or self._pieces:
+            elif text.strip() or any(piece.strip() for piece in self._pieces):
                 self._state.answer = "".join((*self._pieces, text))
                 return
             elif not asked_again:
