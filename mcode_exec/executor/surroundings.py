@@ -34,6 +34,8 @@ class Surroundings:
             workspace=prepared.choice.workspace,
             home=paths.home(runtime.env),
             temp_dir=self.temp_dir,
+            # Whole outputs are readable by `read`; the floor keeps everything there from being written.
+            add_dirs=(outputs_dir(runtime.sessions_dir, prepared.choice.session),),
             data_dir=runtime.data,
             config_files=prepared.settings.config.files,
         )

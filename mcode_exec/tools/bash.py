@@ -32,8 +32,8 @@ async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
         text = f"{text.rstrip(chr(10))}\n\n{notes}" if text.strip() else notes
     return ToolOutcome(
         content=text if text.strip() else "(no output)",
-        # a command that says no has still run: its exit code is for the model to judge
-        is_error=result.exit_code is None,
+        # counted and listed in the result, so that a caller sees what the model may leave unsaid
+        is_error=result.exit_code != 0,
         title=arguments.get("description") or script.strip().partition("\n")[0][:80],
         metadata={
             "exit_code": result.exit_code,

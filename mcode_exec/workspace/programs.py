@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -35,8 +36,11 @@ class ProgramResult(Struct, frozen=True, kw_only=True):
 
 @cache
 def find_program(name: str) -> str | None:
-    """Absolute path of an executable; relative entries of PATH, which may lie in the workspace, do not count."""
-    for directory in os.get_exec_path():
+    """Absolute path of an executable: on PATH, else beside our interpreter (where an extra installs it).
+
+    Relative entries of PATH, which may lie in the workspace, do not count.
+    """
+    for directory in (*os.get_exec_path(), os.path.dirname(sys.executable or "")):
         path = os.path.join(directory, name)
         if os.path.isabs(path) and os.access(path, os.X_OK) and os.path.isfile(path):
             return path

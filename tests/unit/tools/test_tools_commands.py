@@ -13,7 +13,7 @@ from mcode_exec.tools import capping, registry
 def test_bash_tells_output_and_exit_code(session: Session) -> None:
     outcome = session.call("bash", command="echo out; echo err >&2; exit 3", description="try it")
     assert outcome.content == "out\nerr\n\nexit code: 3"
-    assert not outcome.is_error, "a command that says no has still run"
+    assert outcome.is_error, "a command that failed is counted"
     assert outcome.title == "try it"
     assert outcome.metadata["exit_code"] == 3
     assert session.call("bash", command="true").content == "(no output)"

@@ -1,0 +1,66 @@
+"""`--diagnostics-dir`: one masked JSON report of a run that did not succeed, for whoever must find out why.
+
+It holds the result, what was asked for and under which configuration, and names
+of environment variables; never a value of the environment and never the prompt.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from mcode_exec.errors import OutputWriteFailedError
+from mcode_exec.executor.outcome import encode_result
+from mcode_exec.paths import private_open
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.result import Result
+from mcode_exec.redaction import Redactor
+from mcode_exec.version import VERSION
+
+_LEFT_OUT = ("prompt", "append_system_prompt")
+
+
+def write_report(
+    directory: str,
+    *,
+    invocation: Invocation,
+    result: Result,
+    redactor: Redactor,
+    env: Mapping[str, str],
+    traceback: str | None = None,
+) -> str:
+    """Write the report and return its path.  Raises: OutputWriteFailedError."""
+    report: dict[str, Any] = {
+        "type": "exec.diagnostics",
+        "mcodeVersion": VERSION,
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "writtenMs": time.time_ns() // 1_000_000,
+        "invocation": _asked(invocation),
+        "result": msgspec.json.decode(encode_result(result)),
+        "environmentNames": sorted(env),
+        "traceback": traceback,
+    }
+    body = msgspec.json.format(msgspec.json.encode(redactor.json(report)), indent=2)
+    path = os.path.join(directory, f"mcode-{invocation.run_id}.json")
+    try:
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+            file.write(body + b"\n")
+    except OSError as error:
+        raise OutputWriteFailedError(f"--diagnostics-dir {directory}: {error.strerror}") from error
+    return path
+
+
+def _asked(invocation: Invocation) -> dict[str, Any]:
+    asked: dict[str, Any] = msgspec.to_builtins(invocation)
+    for name in _LEFT_OUT:
+        if asked.get(name) is not None:
+            asked[name] = f"({len(asked[name].encode('utf-8', 'replace'))} bytes)"
+    return asked
