@@ -139,6 +139,7 @@ def _emit_result(error: McodeError, wanted: Wanted) -> None:
     import asyncio
 
     from mcode_exec.ids import new_run_id
+    from mcode_exec.output.output_files import FileNames
     from mcode_exec.output.sinks import SinkOptions, open_sink
     from mcode_exec.output.writer import Writer
 
@@ -147,7 +148,7 @@ def _emit_result(error: McodeError, wanted: Wanted) -> None:
     options = SinkOptions(
         run_id=run_id,
         output_format=output_format,  # type: ignore[arg-type]  # argv_scan gives only these
-        result_file=wanted.result_file,
+        files=FileNames(result=wanted.result_file),
     )
 
     async def emit() -> None:

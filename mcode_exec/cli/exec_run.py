@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import sys
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from mcode_exec.cli import descriptors, errors_door, stdin_notice
 from mcode_exec.cli.signals import die_by
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.output.files import descriptor_of
+from mcode_exec.output.output_files import FileNames
 from mcode_exec.output.sinks import BaseSink, SinkOptions, open_sink
 from mcode_exec.output.writer import Writer
 from mcode_exec.records.event import ExecStarted
@@ -77,6 +79,7 @@ class Execution:
         )
         sink = self._sink = open_sink(_sink_options(self._invocation), writer)
         descriptors.redirect_prints(sink.say)
+        self._tell_of_stray_errors(loop)
         self._watch_deadline(loop)
         self._signals.attach(loop, self._signalled)
         if is_stdout_closed:
@@ -150,6 +153,20 @@ class Execution:
     def _duration_ms(self) -> int:
         return round((time.monotonic() - self._invocation.started_monotonic_s) * 1000)
 
+    def _tell_of_stray_errors(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Errors that nobody waits for (in a task, a thread, a finaliser) are one line, and with -v the rest."""
+
+        def tell(error: BaseException | None) -> None:
+            if error is None:
+                return
+            self._sink.say(f"unexpected {type(error).__name__} in the background: {error} (-v shows where)")
+            if self._invocation.verbose:
+                self._sink.say(errors_door.traceback_of(error))
+
+        loop.set_exception_handler(lambda _, context: tell(context.get("exception")))
+        threading.excepthook = lambda args: tell(args.exc_value)
+        sys.unraisablehook = lambda args: tell(args.exc_value)
+
     # what may end the run from outside
 
     def _signalled(self, signum: int) -> None:
@@ -195,10 +212,12 @@ def _sink_options(invocation: Invocation) -> SinkOptions:
     return SinkOptions(
         run_id=invocation.run_id,
         output_format=invocation.output_format,
-        events_file=invocation.events_file,
-        output_file=invocation.output_file,
-        result_file=invocation.result_file,
-        session_id_file=invocation.session_id_file,
+        files=FileNames(
+            events=invocation.events_file,
+            answer=invocation.output_file,
+            result=invocation.result_file,
+            session_id=invocation.session_id_file,
+        ),
         quiet=invocation.quiet,
         verbose=invocation.verbose,
         continue_flags=None if invocation.ephemeral else flags,

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from mcode_exec.output import narration
 from mcode_exec.output.deltas import DeltaRedaction
 from mcode_exec.output.encoding import to_json_line
 from mcode_exec.output.escape import escape_text, prefixed, valid
-from mcode_exec.output.files import OutputFile
+from mcode_exec.output.output_files import FileNames, OutputFiles
 from mcode_exec.output.status_line import StatusLine, is_wanted
 from mcode_exec.output.writer import Channel, Writer
 from mcode_exec.records.event import AnyEvent, ExecCompleted, ExecStarted
@@ -44,10 +43,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
 
     run_id: str
     output_format: OutputFormat = "text"
-    events_file: str | None = None
-    output_file: str | None = None
-    result_file: str | None = None
-    session_id_file: str | None = None
+    files: FileNames = FileNames()
     quiet: bool = False
     verbose: bool = False
     #: flags without which `mcode exec --session` would not find this session again; None: it cannot
@@ -66,27 +62,16 @@ class BaseSink:
         #: known from `bind` on; the ids of a result that the executor could not make
         self.session_id: str | None = None
         self.turn_id: str | None = None
-        self._events = self._file("--events", options.events_file)
-        self._answer = self._file("-o", options.output_file)
-        self._result = self._file("--result", options.result_file)
-        self._session_file = self._file("--session-id-file", options.session_id_file)
-        #: event lines before the events file may be begun anew
-        self._early_lines: list[bytes] | None = []
-        self._is_session_written = False
+        self._files = OutputFiles(options.files, writer, self._patience, self._tell_failure)
         #: messages of errors that stderr has had
         self._told: set[str] = set()
-        #: the first output file that could not be written
-        self._failure: OutputWriteFailedError | None = None
-        #: False when stdout has a reader and yet did not take all of the result
+        #: False when stdout has a reader that did not read all of the result
         self.is_delivered = True
         #: when the run was told to end: from then on readers are waited for only while they read
         self._hurried_s: float | None = None
         self._give_up_s: float | None = None
         has_status = not options.quiet and is_wanted(writer.stderr, env)
         self._status = StatusLine(writer.stderr, with_color="NO_COLOR" not in env) if has_status else None
-
-    def _file(self, flag: str, path: str | None) -> OutputFile | None:
-        return None if path is None else OutputFile(flag, path, self._writer)
 
     # what the formats say on stdout
 
@@ -118,14 +103,26 @@ class BaseSink:
             await self._emit(outgoing)
 
     async def _emit(self, event: AnyEvent) -> None:
+        await self._room()
+        # nothing is awaited from here on: a number that is given out is written
+        stamped = self._stamp(event)
+        if self._wants_lines or self._files.wants_lines:
+            line = to_json_line(stamped, self._redactor.text)
+            self._files.append(line)
+            if self._wants_lines:
+                self._writer.stdout.post(line)
+        sentence = narration.of_event(stamped, verbose=self._options.verbose)
+        if sentence is not None:
+            self.say(sentence)
+
+    async def _room(self) -> None:
         if self._wants_lines:
             await self._writer.stdout.room(self._patience)
-        events = self._events
-        if events is not None and events.channel is not None:
-            await events.channel.room(self._patience)
-        # nothing is awaited from here on: a number that is given out is written
+        await self._files.room()
+
+    def _stamp(self, event: AnyEvent) -> AnyEvent:
         self._sequence += 1
-        stamped = structs.replace(
+        return structs.replace(
             event,
             sequence=self._sequence,
             timestamp_ms=time.time_ns() // 1_000_000,
@@ -133,72 +130,18 @@ class BaseSink:
             session_id=self.session_id,
             turn_id=self.turn_id,
         )
-        if self._wants_lines or events is not None:
-            line = to_json_line(stamped, self._redactor.text)
-            if self._wants_lines:
-                self._writer.stdout.post(line)
-            if events is not None:
-                self._append(events, line)
-        sentence = narration.of_event(stamped, verbose=self._options.verbose)
-        if sentence is not None:
-            self.say(sentence)
-
-    def _append(self, events: OutputFile, line: bytes) -> None:
-        if self._early_lines is not None:
-            self._early_lines.append(line)
-        elif self._failure is None or self._failure.details.get("flag") != "--events":
-            self._guarded("--events", lambda: events.append(line))
-
-    def _guarded(self, flag: str, action: Callable[[], None]) -> None:
-        """Do `action`; a failure is said once and remembered for the result."""
-        try:
-            action()
-        except OutputWriteFailedError as error:
-            self._note_failure(flag, error)
-
-    def _note_failure(self, flag: str, error: OutputWriteFailedError) -> None:
-        self._say_once(error.message, f"error: {error.message}")
-        if self._failure is None:
-            error.details["flag"] = flag
-            self._failure = error
 
     # the files' life
 
     async def preflight(self) -> None:
-        for file in self._files():
-            await file.prepare()
-
-    def _files(self) -> list[OutputFile]:
-        return [f for f in (self._events, self._answer, self._result, self._session_file) if f is not None]
+        await self._files.preflight()
 
     async def admitted(self) -> None:
-        await self.preflight()
-        for file in (self._answer, self._result, None if self._is_session_written else self._session_file):
-            if file is not None:
-                self._guarded(file.flag, file.remove_stale)
-        self._start_events()
-
-    def _start_events(self) -> None:
-        early, self._early_lines = self._early_lines, None
-        events = self._events
-        if events is None or early is None:
-            return
-
-        def start() -> None:
-            events.start_lines()
-            events.append(b"".join(early))
-
-        self._guarded("--events", start)
+        await self._files.admitted()
 
     async def session_known(self, session_id: str) -> None:
         self.bind(session_id=session_id)
-        if self._session_file is None or self._is_session_written:
-            return
-        self._is_session_written = True
-        try:
-            await self._session_file.put(f"{session_id}\n".encode(), self._patience)
-        except OutputWriteFailedError as error:
-            self._note_failure("--session-id-file", error)
+        await self._files.put_session_id(session_id)
 
     # the end
 
@@ -208,8 +151,7 @@ class BaseSink:
         self._clear_status()
         result = await self._put_files(result)
         self._say_ending(result)
-        if self._wants_lines or self._events is not None:
-            await self._complete_events(result)
+        result = await self._complete(result)
         stdout = self._writer.stdout
         await stdout.write(self._stdout_of(result), self._patience)
         is_written = await stdout.drain(self._patience)
@@ -219,58 +161,40 @@ class BaseSink:
 
     async def _put_files(self, result: Result) -> Result:
         """The answer and the result file; whatever could not be written is in the returned result."""
-        if self._answer is not None and result.output is not None and result.exit_code in (0, 5):
-            await self._put(self._answer, self._text_of(result.output))
-        if self._events is not None:
-            self._guarded("--events", self._events.check_channel)
-        if self._failure is not None:
-            result = _unwritten(result, self._failure)
-        if self._result is not None:
-            before = self._failure
-            await self._put(self._result, to_json_line(result, self._redactor.text))
-            if self._failure is not None and before is None:
-                result = _unwritten(result, self._failure)
-        return result
+        files = self._files
+        if result.output is not None and result.exit_code in (0, 5):
+            await files.put_answer(self._text_of(result.output))
+        files.check_events()
+        result = _with_failure(result, files.failure)
+        await files.put_result(to_json_line(result, self._redactor.text))
+        return _with_failure(result, files.failure)
 
-    async def _put(self, file: OutputFile, data: bytes) -> None:
-        try:
-            await file.put(data, self._patience)
-            if file.channel is not None and file.channel is not self._writer.stdout:
-                await file.channel.drain(self._patience)
-                file.check_channel()
-        except OutputWriteFailedError as error:
-            self._note_failure(file.flag, error)
-
-    async def _complete_events(self, result: Result) -> None:
-        """The last line of the stream, and of the events file of a run that may have one."""
-        refused = result.error is not None and result.error.category == "admission"
-        if self._early_lines is not None and self._events is not None:
-            if refused and self._events.has_content:
-                self._events = None  # it may be another run's, which goes on
-            else:
-                try:
-                    await self._events.prepare()
-                    self._start_events()
-                except OutputWriteFailedError as error:
-                    self._note_failure("--events", error)
-                    self._events = None
-        await self._emit(ExecCompleted(result=result))
-        if self._events is not None and self._events.channel not in (None, self._writer.stdout):
-            assert self._events.channel is not None
-            await self._events.channel.drain(self._patience)
+    async def _complete(self, result: Result) -> Result:
+        """The last line of the stream: first where it may fail, then on stdout, so that they say the same."""
+        if not self._wants_lines and not self._files.wants_lines:
+            return result
+        await self._room()
+        last = self._stamp(ExecCompleted(result=result))
+        is_refused = result.error is not None and result.error.category == "admission"
+        await self._files.finish_events(to_json_line(last, self._redactor.text), is_refused=is_refused)
+        failed = _with_failure(result, self._files.failure)
+        if failed is not result:
+            await self._files.correct_result(to_json_line(failed, self._redactor.text))
+        if self._wants_lines:
+            self._writer.stdout.post(to_json_line(structs.replace(last, result=failed), self._redactor.text))
+        return failed
 
     async def _with_delivery(self, result: Result, is_written: bool) -> Result:
         """`result`, or a failed one if stdout did not take it all for another reason than a closed reader."""
         stdout = self._writer.stdout
         if is_written or stdout.is_closed:
             return result
-        self.is_delivered = False
+        self.is_delivered = stdout.error is not None
         reason = "its reader does not read" if stdout.error is None else stdout.error.strerror
         failure = OutputWriteFailedError(f"stdout: cannot write the result: {reason}.")
-        self._say_error(f"error: {failure.message}")
-        result = _unwritten(result, failure, codes=(0, 5, 141))
-        if self._result is not None and self._result.channel is None:
-            await self._put(self._result, to_json_line(result, self._redactor.text))
+        self._tell_failure(failure)
+        result = _with_failure(result, failure, codes=(0, 5, 141))
+        await self._files.correct_result(to_json_line(result, self._redactor.text))
         return result
 
     def _text_of(self, output: object) -> bytes:
@@ -283,6 +207,9 @@ class BaseSink:
     def _say_ending(self, result: Result) -> None:
         for sentence in narration.of_ending(result):
             self._say_once(result.error.message if result.error is not None else sentence, sentence)
+
+    def _tell_failure(self, error: OutputWriteFailedError) -> None:
+        self._say_once(error.message, f"error: {error.message}")
 
     def _say_once(self, message: str, sentence: str) -> None:
         """Say `sentence` unless its `message` has been told: a file's failure may also be the run's."""
@@ -315,8 +242,7 @@ class BaseSink:
         self._clear_status()
         await self._writer.stdout.drain(self._patience)
         await self._writer.stderr.drain(self._patience)
-        for file in self._files():
-            file.close()
+        self._files.close()
 
     # stderr
 
@@ -394,9 +320,11 @@ def error_info(error: McodeError) -> ErrorInfo:
     )
 
 
-def _unwritten(result: Result, failure: OutputWriteFailedError, *, codes: tuple[int, ...] = (0, 5)) -> Result:
+def _with_failure(
+    result: Result, failure: OutputWriteFailedError | None, *, codes: tuple[int, ...] = (0, 5)
+) -> Result:
     """`result` turned into a failed one if its exit code is one of `codes`; others say more than 74 does."""
-    if result.exit_code not in codes:
+    if failure is None or result.exit_code not in codes:
         return result
     output = result.output
     return structs.replace(

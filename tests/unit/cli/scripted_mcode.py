@@ -207,6 +207,27 @@ async def slow_close(invocation: Any, sink: Any, abort: AbortScope) -> Result:
     return await hello(invocation, sink, abort)
 
 
+async def stray(invocation: Any, sink: Any, abort: AbortScope) -> Result:
+    """Errors that nobody waits for."""
+    import gc
+    import threading
+
+    async def lost() -> None:
+        raise KeyError("lost task")
+
+    def failing() -> None:
+        raise KeyError("lost thread")
+
+    task = asyncio.get_running_loop().create_task(lost())
+    await asyncio.sleep(0)
+    del task
+    gc.collect()
+    thread = threading.Thread(target=failing)
+    thread.start()
+    thread.join()
+    return await hello(invocation, sink, abort)
+
+
 async def stuck(invocation: Any, sink: Any, abort: AbortScope) -> Result:
     """A settlement that takes for ever."""
     await begin(sink)

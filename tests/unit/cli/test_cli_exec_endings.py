@@ -133,6 +133,16 @@ def test_a_bug_leaves_its_traceback_in_the_diagnostics_only(tmp_path: Path) -> N
     assert "mcode:   ValueError: no such luck" in run("bug", "-v")[2]
 
 
+def test_errors_that_nobody_waits_for_are_one_line_each() -> None:
+    rc, out, err = run("stray")
+
+    assert (rc, out) == (0, b"hello\n")
+    assert "mcode: unexpected KeyError in the background: 'lost task' (-v shows where)" in err
+    assert "mcode: unexpected KeyError in the background: 'lost thread' (-v shows where)" in err
+    assert "Traceback" not in err
+    assert "Traceback" in run("stray", "-v")[2]
+
+
 def test_a_slow_reader_gets_every_byte() -> None:
     process = start("big")
     time.sleep(0.5)

@@ -16,6 +16,7 @@ import pytest
 from mcode_exec.errors import BusyError, OutputWriteFailedError
 from mcode_exec.output import files
 from mcode_exec.output.files import OutputFile, descriptor_of
+from mcode_exec.output.output_files import FileNames
 from mcode_exec.output.sinks import BaseSink, SinkOptions, error_info, open_sink
 from mcode_exec.output.writer import Writer
 from mcode_exec.records.event import Notice
@@ -45,7 +46,7 @@ def with_writer(scene: Callable[[Writer], Awaitable[Any]]) -> Any:
 
 def with_sink(scene: Callable[[BaseSink], Awaitable[Any]], **options: Any) -> Any:
     async def run(writer: Writer) -> Any:
-        sink = open_sink(SinkOptions(run_id="run_1", **options), writer, {})
+        sink = open_sink(SinkOptions(run_id="run_1", files=FileNames(**options)), writer, {})
         try:
             return await scene(sink)
         finally:
@@ -184,8 +185,8 @@ def test_stale_files_go_at_admission_and_not_before(tmp_path: Path) -> None:
         await sink.result(result(session_id=SESSION))
 
     with_sink(
-        scene, events_file=str(paths["events"]), result_file=str(paths["result"]),
-        output_file=str(paths["answer"]), session_id_file=str(paths["id"]),
+        scene, events=str(paths["events"]), result=str(paths["result"]),
+        answer=str(paths["answer"]), session_id=str(paths["id"]),
     )  # fmt: skip
 
     lines = [json.loads(line) for line in paths["events"].read_text().splitlines()]
@@ -205,7 +206,7 @@ def test_the_answer_file_is_written_only_for_an_answer(tmp_path: Path) -> None:
             await sink.admitted()
             await sink.result(result(**fields))
 
-        with_sink(scene, output_file=str(tmp_path / "a"))
+        with_sink(scene, answer=str(tmp_path / "a"))
         assert ((tmp_path / "a").read_text() if (tmp_path / "a").exists() else None) == content
 
 
@@ -218,8 +219,8 @@ def test_a_file_that_cannot_be_written_turns_success_into_74_everywhere(tmp_path
         return await sink.result(result())
 
     final = with_sink(
-        scene, output_file=str(tmp_path / "d" / "a"), result_file=str(tmp_path / "r"),
-        events_file=str(tmp_path / "e"),
+        scene, answer=str(tmp_path / "d" / "a"), result=str(tmp_path / "r"),
+        events=str(tmp_path / "e"),
     )  # fmt: skip
 
     assert (final.exit_code, final.status, final.output, final.partial_output) == (74, "failed", None, "done")
@@ -232,7 +233,7 @@ def test_an_ending_that_says_more_keeps_its_code(tmp_path: Path) -> None:
     async def scene(sink: BaseSink) -> Result:
         return await sink.result(result(status="failed", exit_code=69, output=None))
 
-    assert with_sink(scene, result_file=str(tmp_path / "no" / "r")).exit_code == 69
+    assert with_sink(scene, result=str(tmp_path / "no" / "r")).exit_code == 69
 
 
 def test_a_refused_run_leaves_the_events_of_the_running_one_alone(tmp_path: Path) -> None:
@@ -242,11 +243,11 @@ def test_a_refused_run_leaves_the_events_of_the_running_one_alone(tmp_path: Path
         await sink.result(refusal)
 
     (tmp_path / "e").write_text("another run's\n")
-    with_sink(scene, events_file=str(tmp_path / "e"), result_file=str(tmp_path / "r"))
+    with_sink(scene, events=str(tmp_path / "e"), result=str(tmp_path / "r"))
     assert (tmp_path / "e").read_text() == "another run's\n"
     assert json.loads((tmp_path / "r").read_text())["error"]["code"] == "session_busy"
     (tmp_path / "e").unlink()
-    with_sink(scene, events_file=str(tmp_path / "e"))
+    with_sink(scene, events=str(tmp_path / "e"))
     assert len((tmp_path / "e").read_text().splitlines()) == 2
 
 
@@ -258,4 +259,19 @@ def test_a_full_disk_behind_the_events_is_said_once_and_the_run_ends_with_74() -
             await asyncio.sleep(0.02)
         return await sink.result(result())
 
-    assert with_sink(scene, events_file="/dev/full").exit_code == 74
+    assert with_sink(scene, events="/dev/full").exit_code == 74
+
+
+def test_the_last_line_that_cannot_be_written_is_in_the_result_everywhere(tmp_path: Path) -> None:
+    read_end, write_end = os.pipe()
+
+    async def scene(sink: BaseSink) -> Result:
+        await sink.admitted()
+        os.close(read_end)  # the reader of the events goes just before the end
+        return await sink.result(result())
+
+    final = with_sink(scene, events=f"/dev/fd/{write_end}", result=str(tmp_path / "r"))
+    os.close(write_end)
+
+    assert final.exit_code == 74
+    assert json.loads((tmp_path / "r").read_text())["exitCode"] == 74
