@@ -11,29 +11,26 @@ Leaves to others: looking through wrappers and nested scripts (wrappers.py).
 
 from __future__ import annotations
 
-import posixpath
 from typing import Literal
 
-import tree_sitter_bash
 from msgspec import Struct
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.bash_grammar import has_unusual_white_space, parsed, starts_a_word
 from mcode_exec.permissions.bash_words import SCOPES, WordReader, text_of
+from mcode_exec.permissions.directories import after_cd, either
 from mcode_exec.permissions.script import Redirect, Simple, Word, literal
 from mcode_exec.permissions.tampering import tampers
-
-_LANGUAGE = Language(tree_sitter_bash.language())
+from mcode_exec.permissions.vocabulary import names
 
 _DEEPEST = 60  # levels of nesting; each costs a few Python frames
-_MOST_DIRECTORIES = 8
 
-_QUOTED = frozenset(
-    {"raw_string", "string_content", "string", "ansi_c_string", "heredoc_body", "heredoc_content", "comment"}
-)
 _REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 _HEREDOC_PARTS = _REDIRECTS | {"heredoc_start", "heredoc_body", "heredoc_end", "file_descriptor"}
 _CHAINS = frozenset({"list", "pipeline", "negated_command"})
+#: words that are no commands where they stand unquoted
+_GRAMMAR = names("if then else elif fi do done case esac while until for select in function { } !")
 _LOOPS = frozenset({"for_statement", "while_statement", "c_style_for_statement"})
 
 
@@ -67,24 +64,12 @@ class Walker:
         self._redirects_of: dict[int, list[Node]] = {}
 
     def walk(self, script: str) -> None:
-        source = script.encode()
-        root = Parser(_LANGUAGE).parse(source).root_node
+        root = parsed(script.encode())
         if root.has_error:
             self.unparsed.append("its syntax is not understood")
-        self._check_white_space(script, root)
+        if has_unusual_white_space(root):
+            self.unparsed.append("it has unusual white space outside of quotes")
         self.visit(root, Stdin())
-
-    def _check_white_space(self, script: str, root: Node) -> None:
-        """Characters that separate words for the grammar but not for bash make the tree untrue."""
-        at = 0
-        for c in script:
-            size = len(c.encode())
-            if (c.isspace() or c in "\x1c\x1d\x1e\x1f\x85") and c not in " \t\n":
-                leaf = root.descendant_for_byte_range(at, at + size)
-                if leaf is None or leaf.type not in _QUOTED:
-                    self.unparsed.append("it has unusual white space outside of quotes")
-                    return
-            at += size
 
     def visit(self, node: Node, stdin: Stdin = _NO_STDIN) -> None:
         if self._depth >= _DEEPEST:
@@ -130,7 +115,7 @@ class Walker:
         elif kind in ("heredoc_redirect", "herestring_redirect"):
             self._text_redirect(node, stdin)
         elif kind == "comment":
-            self._comment(node)
+            self._check_comment(node)
         elif node.child_count:
             self.visit_children(node, stdin)
         else:
@@ -146,15 +131,8 @@ class Walker:
             if quoting.has_backquote(text) or "$(" in text:
                 self.unparsed.append("a substitution in it is not understood")
 
-    def _comment(self, node: Node) -> None:
-        before = node.start_byte - 1
-        root = node
-        while root.parent is not None:
-            root = root.parent
-        source = root.text or b""
-        if before >= 0 and source[before - root.start_byte : before - root.start_byte + 1] not in (
-            b" ", b"\t", b"\n", b";", b"&", b"|", b"(", b")", b"`",
-        ):  # fmt: skip
+    def _check_comment(self, node: Node) -> None:
+        if not starts_a_word(node):
             self.unparsed.append("a comment in it is not understood")
 
     # -- commands -----------------------------------------------------------------------------------------------
@@ -162,66 +140,61 @@ class Walker:
     def _command(self, node: Node, stdin: Stdin, more_words: tuple[Word, ...] = ()) -> None:
         first = len(self.commands)
         words: list[Word] = []
+        lines = [words]
         prefix: list[Word] = []
         tampered: list[str] = []
         end = -1
         for child in node.children:
             if child.type in _REDIRECTS:
                 stdin = self._redirect(child, stdin, words)
+                end = -1
             elif child.type == "variable_assignment":
                 name, value = self._assigned(child)
                 prefix.append(quoting.joined([literal(name + "="), value]))
                 if tampers(name, value):
                     tampered.append(name)
+            elif child.type == "comment":
+                self._check_comment(child)
+            elif child.type == "command_name" and text_of(child) in _GRAMMAR:
+                # The grammar lost its way; what follows is a command all the same.
+                self.unparsed.append("its syntax is not understood")
             else:
+                gap = self._gap(node, end, child.start_byte)
+                if b"\n" in gap:
+                    self.unparsed.append("its line ends are not understood")
+                    words = []
+                    lines.append(words)
                 word = self._words.read(child)
-                if words and end >= 0 and self._is_glued(node, end, child.start_byte):
-                    word = quoting.joined([words.pop(), word])
-                words.append(word)
+                words.append(quoting.joined([words.pop(), word]) if words and not gap else word)
                 end = child.end_byte
-                continue
-            end = -1
+        words.extend(more_words)
         substitutes = frozenset(_names(self.commands[first:]))
-        self._emit(
-            Simple(
-                words=(*words, *more_words),
-                prefix=tuple(prefix),
-                tampered=tuple(tampered),
-                piped_from=stdin.piped_from,
-                substitutes=substitutes,
-                directories=self._directories,
-                stdin=stdin.kind,
+        for line in lines:
+            self._emit(
+                Simple(
+                    words=tuple(line),
+                    prefix=tuple(prefix),
+                    tampered=tuple(tampered),
+                    piped_from=stdin.piped_from,
+                    substitutes=substitutes,
+                    directories=self._directories,
+                    stdin=stdin.kind,
+                )
             )
-        )
 
     def _emit(self, command: Simple) -> None:
         self.commands.append(command)
         self._after_cd = None
-        names = [word.text for word in command.words]
-        while names and names[0] in ("command", "builtin"):
-            names.pop(0)
-        if names and names[0] in ("cd", "pushd", "popd"):
-            self._change_directory(command, command.words[len(command.words) - len(names) + 1 :])
+        words = command.words
+        while words and words[0].text in ("command", "builtin"):
+            words = words[1:]
+        if words and words[0].text in ("cd", "pushd", "popd"):
+            self._change_directory(command, words[1:])
 
     def _change_directory(self, command: Simple, arguments: tuple[Word, ...]) -> None:
-        operands = [word for word in arguments if word.text == "-" or not word.text.startswith("-")]
-        target = operands[0] if operands else (literal(self._home) if self._home else None)
-        is_relative = target is not None and not target.text.startswith("/")
-        if (
-            target is None
-            or not target.is_literal
-            or target.text in ("-", "")
-            or target.text.startswith("+")
-            or command.words[0].text == "popd"
-            or (is_relative and self._loops)
-            or not self._directories
-        ):
-            self._directories = self._after_cd = ()
-            return
-        after = tuple(posixpath.normpath(posixpath.join(d, target.text)) for d in self._directories)
-        self._after_cd = tuple(dict.fromkeys(after))
-        both = tuple(dict.fromkeys((*self._directories, *after)))
-        self._directories = both if len(both) <= _MOST_DIRECTORIES else ()
+        after = after_cd(self._directories, command, arguments, home=self._home, in_loop=self._loops > 0)
+        self._after_cd = after
+        self._directories = either(self._directories, after) if after else ()
 
     def _declaration(self, node: Node) -> None:
         first = len(self.commands)
@@ -281,7 +254,7 @@ class Walker:
     def _rest_of_list(self, node: Node, stdin: Stdin) -> None:
         """The right side of `&&` runs only where a `cd` on its left worked."""
         is_and = any(child.type == "&&" for child in node.children)
-        either = self._directories
+        before = self._directories
         moved = self._after_cd if is_and else None
         if moved:
             self._directories = moved
@@ -290,8 +263,7 @@ class Walker:
             self.visit(child, stdin)
         if moved:
             self._after_cd = self._after_cd or (moved if self._directories == moved else None)
-            both = tuple(dict.fromkeys((*either, *self._directories))) if self._directories and either else ()
-            self._directories = both if len(both) <= _MOST_DIRECTORIES else ()
+            self._directories = either(before, self._directories)
 
     def _scope(self, node: Node, stdin: Stdin) -> None:
         saved = (self._directories, self._loops, self._after_cd)
@@ -332,16 +304,18 @@ class Walker:
             if body is not None:
                 self._dispatch(body, stdin)
         for redirect in redirects:
-            names = stdin.piped_from | frozenset(_names(self.commands[first:]))
-            self._after_heredoc(redirect, names, stdin)
+            programs = stdin.piped_from | frozenset(_names(self.commands[first:]))
+            self._after_heredoc(redirect, programs, stdin)
 
-    def _after_heredoc(self, node: Node, names: frozenset[str], stdin: Stdin) -> None:
+    def _after_heredoc(self, node: Node, programs: frozenset[str], stdin: Stdin) -> None:
         """`cat <<E | sh` and `cat <<E && rm x`: the grammar puts what follows into the redirection."""
         if node.type != "heredoc_redirect":
             return
         for child in node.children:
             if child.type == "pipeline":
-                self._pipeline(child, Stdin(stdin.kind if isinstance(stdin.kind, Word) else "stream", names))
+                self._pipeline(
+                    child, Stdin(stdin.kind if isinstance(stdin.kind, Word) else "stream", programs)
+                )
             elif child.is_named and child.type not in _HEREDOC_PARTS:
                 self.visit(child)
 
@@ -407,10 +381,12 @@ class Walker:
         if not body.children and "$(" in text.replace("\\$(", ""):
             self.unparsed.append("a substitution in it is not understood")
 
-    def _is_glued(self, parent: Node, end: int, start: int) -> bool:
-        """Two words without white space between them, but perhaps a line continuation, are one word."""
+    def _gap(self, parent: Node, end: int, start: int) -> bytes:
+        """What stands between two words; without white space, but for line continuations, they are one."""
+        if end < 0:
+            return b" "
         gap = (parent.text or b"")[end - parent.start_byte : start - parent.start_byte]
-        return not gap.replace(b"\\\n", b"")
+        return gap.replace(b"\\\n", b"")
 
 
 def _substituting(command: Simple, inside: list[Simple]) -> Simple:

@@ -55,6 +55,10 @@ class WordReader:
         if kind in ("simple_expansion", "expansion") and self._home and text_of(node) in ("$HOME", "${HOME}"):
             return literal(self._home)
         if not node.is_named:
+            following = node.next_sibling
+            is_translated = node.type == "$" and following is not None and following.type == "string"
+            if is_translated and following is not None and following.start_byte == node.end_byte:
+                return literal("")  # $"…" is "…" in the user's language
             return literal(text_of(node))
         self._visit_inside(node)
         return quoting.unknown(text_of(node))
@@ -68,6 +72,8 @@ class WordReader:
                 self._walker.visit_leaf(node)
 
     def _plain_word(self, text: str, *, at_start: bool) -> Word:
+        if quoting.has_line_end(text):
+            self._walker.unparsed.append("its line ends are not understood")
         if quoting.has_backquote(text):
             self._walker.unparsed.append("a substitution in it is not understood")
             return quoting.unknown(text)

@@ -89,7 +89,7 @@ def command_floor(command: Simple, places: Places) -> str | None:
 def _names_a_disk(command: Simple, places: Places) -> bool:
     for word in command.words[1:]:
         paths = places.candidates(word, command.directories) or ()
-        if any(is_disk(path) or (path.rstrip("/") == "/dev" and not word.is_literal) for path in paths):
+        if any(is_disk(normal(path)) or (normal(path) == "/dev" and not word.is_literal) for path in paths):
             return True
     return False
 

@@ -173,7 +173,7 @@ class Places:
             if not start and word.is_unknown:
                 return None
         if start.startswith("/"):
-            return (normal(start),)
+            return (start,)
         if not directories:
             return None
         return tuple(posixpath.join(directory, start) for directory in directories)

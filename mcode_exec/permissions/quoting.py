@@ -75,6 +75,11 @@ def has_backquote(text: str) -> bool:
     return "`" in text and re.search(r"(?<!\\)(?:\\\\)*`", text) is not None
 
 
+def has_line_end(text: str) -> bool:
+    """Whether unquoted text has a line end that no backslash takes away."""
+    return "\n" in text and re.search(r"(?<!\\)(?:\\\\)*\n", text) is not None
+
+
 def braces_expand(text: str) -> bool:
     """Whether unquoted text may be a brace expansion such as {a,b} or {1..3}."""
     return "{" in text and ("," in text or ".." in text)

@@ -185,8 +185,8 @@ def _curl_sends(words: tuple[Word, ...]) -> bool:
 _CURL_VALUED = (
     "-X --request -d --data --data-raw --data-binary --data-urlencode --json -F --form -T --upload-file -H --header "
     "-o --output -u --user -A --user-agent -b --cookie -c --cookie-jar -e --referer -m --max-time --connect-timeout "
-    "--retry -w --write-out -x --proxy -K --config --cacert --cert --key -D --dump-header --retry-delay -sX -XS --post-data "
-    "--post-file --method --body-data --body-file -O -P -sSX -isX -ksX -siX -sd -sSd"
+    "--retry -w --write-out -x --proxy -K --config --cacert --cert --key -D --dump-header --retry-delay "
+    "-sX -XS --post-data --post-file --method --body-data --body-file -O -P -sSX -isX -ksX -siX -sd -sSd"
 )
 
 

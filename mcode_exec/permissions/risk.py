@@ -178,8 +178,9 @@ def _deletion(word: Word, command: Simple, places: Places, *, is_recursive: bool
 
 def _entry(path: str) -> str:
     """Deleting a link deletes the link: only its directory is resolved."""
-    path = normal(path)
     parent, base = posixpath.split(path)
+    if base in ("", ".", ".."):
+        return real(path) or normal(path)
     resolved = real(parent)
     return posixpath.join(resolved, base) if resolved is not None and base else path
 

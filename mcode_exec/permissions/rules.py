@@ -161,7 +161,7 @@ def _permission_problem(permission: str) -> str | None:
         if nearest
         else f"; known are {', '.join(PERMISSIONS)} and MCP tools by name."
     )
-    return f"'{permission}' is no permission{meant}"
+    return f"{_shown(permission)} is no permission{meant}"
 
 
 def _shown(text: str) -> str:

@@ -77,16 +77,16 @@ class _Found:
         self.unparsed: list[str] = []
         self._home = home
 
-    def add(
-        self, script: str, directories: tuple[str, ...], tampered: tuple[str, ...], depth: int
-    ) -> None:
+    def add(self, script: str, directories: tuple[str, ...], tampered: tuple[str, ...], depth: int) -> None:
         problem = _unreadable(script, depth)
         if problem or len(self.commands) > _MOST_COMMANDS:
             self.unparsed.append(problem or "it has too many commands")
             return
         words = plain_words(script)
         if words is not None:
-            simple = Simple(words=tuple(literal(word) for word in words), directories=directories, tampered=tampered)
+            simple = Simple(
+                words=tuple(literal(word) for word in words), directories=directories, tampered=tampered
+            )
             self._expand(simple, depth)
             return
         commands, redirects, nested, unparsed = simple_commands(
@@ -97,9 +97,7 @@ class _Found:
         for inner in nested:
             self.add(inner, directories, tampered, depth + 1)
         for command in commands:
-            if tampered:
-                command = replace(command, tampered=(*command.tampered, *tampered))
-            self._expand(command, depth)
+            self._expand(replace(command, tampered=(*command.tampered, *tampered)), depth)
 
     def _expand(self, command: Simple, depth: int) -> None:
         expansion = expand(command)

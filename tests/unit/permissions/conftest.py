@@ -23,7 +23,13 @@ class Ground:
         self.temp_dir = root / "session-tmp"
         self.data_dir = self.home / ".local/share/mcode"
         self.config_file = self.home / ".config/mcode/config.toml"
-        for directory in (self.workspace / "sub", self.temp_dir, self.data_dir, self.config_file.parent, root / "outside"):
+        for directory in (
+            self.workspace / "sub",
+            self.temp_dir,
+            self.data_dir,
+            self.config_file.parent,
+            root / "outside",
+        ):
             directory.mkdir(parents=True)
         self.scope = Scope(
             workspace=str(self.workspace),

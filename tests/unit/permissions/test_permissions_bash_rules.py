@@ -122,6 +122,15 @@ RUNS_RM = [
     "echo hi #comment\nrm x",
     "r\\\nm x",
     "\\\nrm x",
+    "true\n\\rm x",
+    "true a\n\\rm x",
+    "true # note\n\\rm x",
+    "{ true\n\\rm x\n}",
+    "true |\n\\rm x",
+    "true &&\n\\rm x",
+    "true\n\n\\rm x",
+    "true\n\\\nrm x",
+    "true | if true; then rm x; fi",
     "rm\\\n x",
     "bash <<< 'rm x'",
     "bash <<'E'\nrm x\nE",
@@ -229,7 +238,15 @@ def test_a_deny_rule_holds_behind_wrappers_and_quotes(script: str, verdict: Verd
 @pytest.mark.parametrize("script", SUBSTITUTIONS)
 def test_what_is_substituted_is_judged_as_well(script: str, verdict: Verdict) -> None:
     assert verdict(script, "full", deny=["bash:rm *"]) in ("deny", "ask")
-    allowed = ["bash:echo *", "bash:cat *", "bash:[ *", "bash:[[ *", "bash:read *", "bash:export *", "bash:local *"]
+    allowed = [
+        "bash:echo *",
+        "bash:cat *",
+        "bash:[ *",
+        "bash:[[ *",
+        "bash:read *",
+        "bash:export *",
+        "bash:local *",
+    ]
     assert verdict(script, "read-only", allow=allowed) in ("deny", "ask")
 
 
@@ -238,7 +255,10 @@ def test_what_cannot_be_told_is_never_allowed_by_a_narrow_rule(script: str, verd
     assert verdict(script, "full", deny=["bash:rm *"]) in ("ask", "deny")
     assert verdict(script, "smart") in ("ask", "deny")
     assert verdict(script, "read-only") in ("ask", "deny")
-    assert verdict(script, "smart", allow=["bash:echo *", "bash:bash *", "bash:sh *", "bash:env *"]) in ("ask", "deny")
+    assert verdict(script, "smart", allow=["bash:echo *", "bash:bash *", "bash:sh *", "bash:env *"]) in (
+        "ask",
+        "deny",
+    )
 
 
 @pytest.mark.parametrize("script", UNKNOWABLE)
@@ -334,7 +354,9 @@ def test_with_a_list_of_allowed_commands_each_command_must_be_on_it(
         ("timeout 60 git push", "allow"),
     ],
 )
-def test_an_allow_rule_lifts_the_risk_of_its_own_command_only(script: str, expected: str, verdict: Verdict) -> None:
+def test_an_allow_rule_lifts_the_risk_of_its_own_command_only(
+    script: str, expected: str, verdict: Verdict
+) -> None:
     assert verdict(script, allow=["bash:git push *"]) == expected
 
 
