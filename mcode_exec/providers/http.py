@@ -39,7 +39,7 @@ class _StaleConnectionError(Exception):
 
 
 class Url:
-    """An http or https address, taken apart; its user, password and fragment are dropped.
+    """An http or https address, taken apart.
 
     Written out because urllib.parse costs every start more than this does.
     Raises: ConfigError for anything else.
@@ -52,7 +52,9 @@ class Url:
             raise ConfigError("base_url must begin with http:// or https:// and name a host")
         rest = rest.partition("#")[0]
         end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
-        host, port = _host_and_port(rest[:end].rpartition("@")[2])
+        if "@" in rest[:end]:
+            raise ConfigError("base_url holds a user name or password; send them as a header instead")
+        host, port = _host_and_port(rest[:end])
         if not host or any(c.isspace() for c in host):
             raise ConfigError("base_url must begin with http:// or https:// and name a host")
         self.host = host.lower() if host.isascii() else _ascii_host(host)

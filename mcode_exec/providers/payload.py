@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 REPLACEMENT = "\ufffd"
+#: deepest nesting of a tool call's arguments
+MAX_DEPTH = 128
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -68,14 +70,20 @@ def clean(text: str) -> str:
     return text
 
 
-def clean_value(value: Any) -> Any:
-    """`clean` for every text inside a JSON value, keys included."""
+def clean_value(value: Any, depth: int = 0) -> Any:
+    """`clean` for every text inside a JSON value, keys included.
+
+    Raises: PayloadError for what is nested deeper than anything of use: what is
+        read just within an interpreter's limit could not be written again.
+    """
+    if depth > MAX_DEPTH:
+        raise PayloadError("nested too deeply")
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(str(key)): clean_value(item) for key, item in value.items()}
+        return {clean(str(key)): clean_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [clean_value(item) for item in value]
+        return [clean_value(item, depth + 1) for item in value]
     return value
 
 
@@ -113,11 +121,11 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
         value = decode(text, takes_nan=False)
         if isinstance(value, str):
             value = decode(value, takes_nan=False) if value.strip() else {}
+        if value is None:
+            return {}
+        return clean_value(value) if isinstance(value, dict) else None
     except PayloadError:
         return None
-    if value is None:
-        return {}
-    return clean_value(value) if isinstance(value, dict) else None
 
 
 def as_count(value: Any) -> int | None:

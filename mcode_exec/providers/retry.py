@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
+from mcode_exec.providers.failures import MAX_MESSAGE
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[Any]]
@@ -138,7 +139,7 @@ def _with_history(failure: ModelCallError, attempts: int, elapsed_s: float) -> M
     tried = f"{attempts} attempts" if attempts > 1 else "1 attempt"
     return ModelCallError(
         failure.code,
-        f"{failure.message} ({tried}, {elapsed_s:.0f} s since the first failure)",
+        f"{failure.message[: MAX_MESSAGE - 60]} ({tried}, {elapsed_s:.0f} s since the first failure)",
         http_status=failure.http_status,
         request_id=failure.request_id,
         retry_after_ms=failure.retry_after_ms,

@@ -311,5 +311,6 @@ def test_hostile_arguments_are_taken_for_what_they_are() -> None:
     assert parse_arguments('{"a":"\\ud83d\\ude42"}') == {"a": "🙂"}
     assert parse_arguments('{"a":"x\ny"}') == {"a": "x\ny"}
     assert parse_arguments('{"a":' * 100_000) is None
+    assert parse_arguments('{"a":' * 900 + "1" + "}" * 900) is None
     assert parse_arguments('{"n":123456789012345678901234567890}') == {"n": 123456789012345678901234567890}
     assert parse_arguments('{"a":Infinity}') is None

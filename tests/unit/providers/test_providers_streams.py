@@ -107,7 +107,7 @@ def test_a_stream_cut_at_any_byte_becomes_the_same(name: str) -> None:
 
     async def main() -> None:
         whole, _ = await outcome_of([body] if body else [], expected["api"])
-        for at in range(1, min(len(body), 3000)):
+        for at in range(1, len(body), 1 if len(body) < 3000 else len(body) // 50):
             outcome, _ = await outcome_of([body[:at], body[at:]], expected["api"])
             assert comparable(outcome) == comparable(whole), at
         singles = [body[at : at + 1] for at in range(len(body))]

@@ -361,7 +361,17 @@ def test_query_and_headers_of_the_configuration_are_sent() -> None:
 
 
 @pytest.mark.parametrize(
-    "base_url", ["", "ftp://h/v1", "h/v1", "http://", "http://h:x/v1", "http://h:99999", "http://:80/"]
+    "base_url",
+    [
+        "",
+        "ftp://h/v1",
+        "h/v1",
+        "http://",
+        "http://h:x/v1",
+        "http://h:99999",
+        "http://:80/",
+        "http://u:secret@h/",
+    ],
 )
 def test_an_address_that_is_none_is_said(base_url: str) -> None:
     async def ask(_: BytePeer, call: Call) -> object:
@@ -370,6 +380,7 @@ def test_an_address_that_is_none_is_said(base_url: str) -> None:
     error, _, _ = run([[]], ask)
     assert isinstance(error, ConfigError)
     assert "base_url" in error.message
+    assert "secret" not in error.message
 
 
 @pytest.mark.parametrize(
@@ -377,7 +388,7 @@ def test_an_address_that_is_none_is_said(base_url: str) -> None:
     [
         ("https://h/v1", ("https", "h", 443, "/v1")),
         ("HTTP://H.Example:8080", ("http", "h.example", 8080, "/")),
-        ("http://u:p@h:1/a?b=c#d", ("http", "h", 1, "/a?b=c")),
+        ("http://h:1/a?b=c#d", ("http", "h", 1, "/a?b=c")),
         ("http://[::1]:8080/v1", ("http", "::1", 8080, "/v1")),
         ("http://[fd00::1]/", ("http", "fd00::1", 80, "/")),
         ("https://h?x=1", ("https", "h", 443, "/?x=1")),
