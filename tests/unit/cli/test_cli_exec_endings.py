@@ -204,6 +204,13 @@ def test_a_stdout_that_was_never_open_counts_as_closed() -> None:
     assert done.returncode == 141
 
 
+def test_closed_stdin_and_stderr_are_no_reason_to_stop() -> None:
+    command = f"exec {sys.executable} {PROGRAM} exec hi <&- 2>&-"
+    done = subprocess.run(["sh", "-c", command], env=world("hello"), stdout=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stdout) == (0, b"hello\n")
+
+
 def test_a_closed_stdout_does_not_end_a_run_that_writes_its_result_elsewhere(tmp_path: Path) -> None:
     process = start("hello", "--result", str(tmp_path / "r.json"))
     assert process.stdout is not None

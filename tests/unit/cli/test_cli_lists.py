@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
+import time
 
 import pytest
 
@@ -128,8 +131,6 @@ def test_doctor_says_4_where_a_run_would_stop(mcode: Mcode) -> None:
 
 
 def test_a_list_into_a_closed_pipe_is_quiet(mcode: Mcode, session: str) -> None:
-    import os
-
     read_end, write_end = os.pipe()
     os.close(read_end)
     run = mcode.start("sessions", "list", stdout=write_end).finish()
@@ -149,3 +150,27 @@ def test_a_dry_run_shows_what_would_run_and_calls_nothing(mcode: Mcode, peer: Pe
     assert not mcode.data.exists() or mcode.session_dirs() == []
     failed = mcode.exec("go", "--dry-run", "--cwd", "/nonexistent", "--output-format", "json").check(2)
     assert failed.result["exitCode"] == 2
+
+
+@pytest.mark.parametrize("flags", [("--dry-run",), ("--output-format", "json")])
+def test_waiting_for_stdin_ends_with_the_first_interrupt(mcode: Mcode, flags: tuple[str, ...]) -> None:
+    read_end, write_end = os.pipe()
+    running = mcode.start("exec", "--input", "-", *flags, stdin=read_end)
+    os.close(read_end)
+    os.write(write_end, b"x")
+    deadline = time.monotonic() + 20
+    while _unread(write_end) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    running.process.send_signal(signal.SIGINT)
+    run = running.finish(10)
+    os.close(write_end)
+
+    assert run.code == -signal.SIGINT
+    assert run.out == "" if "--dry-run" in flags else run.result["exitCode"] == 130
+
+
+def _unread(fd: int) -> int:
+    import fcntl
+    import termios
+
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, b"\0\0\0\0"), "little")

@@ -331,7 +331,7 @@ def test_a_deny_rule_does_not_hit_what_only_looks_like_it(script: str, verdict: 
 def test_with_a_list_of_allowed_commands_each_command_must_be_on_it(
     script: str, expected: str, verdict: Verdict, ground: object
 ) -> None:
-    from conftest import Ground, bash
+    from tests.unit.permissions.conftest import Ground, bash
 
     assert isinstance(ground, Ground)
     rules = [

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Ground, ask_for, bash
+from tests.unit.permissions.conftest import Ground, ask_for, bash
 
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Name, Places
@@ -63,6 +63,14 @@ def test_a_descriptor_is_judged_by_what_it_is_open_on(linked: Ground) -> None:
         assert ask_for(judge, "read", f"/proc/self/fd/{fd}").verdict == "deny"
     finally:
         os.close(fd)
+
+
+def test_a_hard_link_to_a_named_file_is_that_file(ground: Ground) -> None:
+    (ground.workspace / ".env").write_text("x")
+    os.link(ground.workspace / ".env", ground.workspace / "copy.txt")
+    judge = ground.judge("full", deny=["read:.env"])
+    assert ask_for(judge, "read", ground.workspace / "copy.txt").verdict == "deny"
+    assert bash(judge, "cat copy.txt").verdict == "deny"
 
 
 def test_a_relative_rule_hits_through_links(ground: Ground) -> None:

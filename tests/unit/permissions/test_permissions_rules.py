@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conftest import Ground, ask_for, bash
+from tests.unit.permissions.conftest import Ground, ask_for, bash
 from hypothesis import given
 from hypothesis import strategies as st
 

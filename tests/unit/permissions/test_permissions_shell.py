@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Ground, bash
+from tests.unit.permissions.conftest import Ground, bash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

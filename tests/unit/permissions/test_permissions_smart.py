@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import Ground, bash
+from tests.unit.permissions.conftest import Ground, bash
 
 Verdict = Callable[..., str]
 
@@ -161,6 +161,16 @@ HARMLESS = [
 ]
 
 RISKY = [
+    # installing outside
+    "npm i -g x",
+    "npm install --global x",
+    "yarn global add x",
+    "pip install --user x",
+    "pip install --break-system-packages x",
+    "cargo install x",
+    "go install x@latest",
+    "uv tool install x",
+    "pipx install x",
     # privilege
     "sudo ls",
     "sudo -n true",

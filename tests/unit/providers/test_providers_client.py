@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from byte_peer import BytePeer, Call, chat, chunk, endpoint, http, run, said, sse, stream_head
+from tests.unit.providers.byte_peer import BytePeer, Call, chat, chunk, endpoint, http, run, said, sse, stream_head
 
 from mcode_exec.errors import KeyMissingError, ModelCallError
 from mcode_exec.providers.client import RetryPolicy, Timeouts

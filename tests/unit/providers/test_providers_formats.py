@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from byte_peer import http, info, request, run, sse
+from tests.unit.providers.byte_peer import http, info, request, run, sse
 
 from mcode_exec.records.history import Message, TextBlock, ThinkingBlock, ToolCallBlock, ToolResultBlock
 from mcode_exec.records.model import TextDelta, ThinkingDelta, ToolCallDelta

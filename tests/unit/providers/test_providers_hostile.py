@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from byte_peer import request
+from tests.unit.providers.byte_peer import request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -228,7 +228,7 @@ def test_no_wrong_value_anywhere_breaks_a_reader(api: str) -> None:
 
 
 def endpoint_of(api: str) -> object:
-    from byte_peer import endpoint
+    from tests.unit.providers.byte_peer import endpoint
 
     return endpoint("http://h/v1", api)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from byte_peer import BASH, endpoint, info, request
+from tests.unit.providers.byte_peer import BASH, endpoint, info, request
 
 from mcode_exec.providers.sending import wire_module
 from mcode_exec.records.history import (

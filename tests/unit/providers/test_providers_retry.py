@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from byte_peer import Sleeps
+from tests.unit.providers.byte_peer import Sleeps
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from byte_peer import Call, http, request, run
+from tests.unit.providers.byte_peer import Call, http, request, run
 
 from mcode_exec.errors import RETRIED_CODES, ModelCallError
 from mcode_exec.providers.client import RetryPolicy, Timeouts

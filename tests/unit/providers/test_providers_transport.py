@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from byte_peer import (
+from tests.unit.providers.byte_peer import (
     BytePeer,
     Call,
     Script,

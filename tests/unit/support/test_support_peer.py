@@ -226,10 +226,9 @@ def test_an_error_inside_a_stream_stands_where_its_end_should_be(
 
 def test_a_drip_takes_its_time(peer: Peer, client: Client) -> None:
     peer.script(drip(answer(say("abcdef"), piece=1), 0.02))
+    begun_s = time.monotonic()
     client.ask(CHAT)
-    told = peer.last
-    assert told.answered_s is not None
-    assert told.answered_s - told.arrived_s > 0.1
+    assert time.monotonic() - begun_s > 0.1
 
 
 def test_a_gate_holds_an_answer_back(peer: Peer, client: Client) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 
 from mcode_exec.tools import capping, registry
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 
 from mcode_exec.records.tool import ToolOutcome
 
@@ -265,7 +265,7 @@ def test_a_full_disk_leaves_the_old_content_and_no_other_file(session: Session) 
     program = """
 import resource, sys, asyncio
 sys.path[:0] = [sys.argv[2]]
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 from pathlib import Path
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -292,7 +292,7 @@ def test_a_reader_and_a_killed_editor_see_the_old_content_or_the_new(session: Se
     program = """
 import sys
 sys.path[:0] = [sys.argv[2]]
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 from pathlib import Path
 session = Session(Path(sys.argv[1]))
 sys.stdout.write("x"); sys.stdout.flush()

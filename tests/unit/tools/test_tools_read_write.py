@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 
 
 def png(width: int, height: int, *, padding: int = 0) -> bytes:

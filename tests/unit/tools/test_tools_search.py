@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tool_call import Session
+from tests.unit.tools.tool_call import Session
 
 from mcode_exec.tools.glob_patterns import matcher
 from mcode_exec.workspace import programs
