@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from mcode_exec.permissions import explain
-from mcode_exec.permissions.commands import CommandJudge
 from mcode_exec.permissions.paths import PathJudge
 from mcode_exec.permissions.places import Places, Scope
 from mcode_exec.permissions.presets import describe_preset, preset_rule
 from mcode_exec.permissions.rulebook import RuleBook, is_universal
 from mcode_exec.permissions.rules import PATH_PERMISSIONS, RuleSet, strictness
 from mcode_exec.records.permission import Decision, Need
+
+if TYPE_CHECKING:
+    from mcode_exec.permissions.commands import CommandJudge
 
 _ALLOWED = Decision(verdict="allow", origin="default")
 
@@ -35,9 +39,15 @@ class Judge:
         self._rules = rules
         self._scope = scope
         self._book = RuleBook(rules, scope)
-        places = Places(scope)
-        self._paths = PathJudge(rules, self._book, places)
-        self._commands = CommandJudge(rules, self._book, places, self._paths)
+        self._places = Places(scope)
+        self._paths = PathJudge(rules, self._book, self._places)
+
+    @cached_property
+    def _commands(self) -> CommandJudge:
+        """Loaded at the first command: a run without one does not pay for it."""
+        from mcode_exec.permissions.commands import CommandJudge
+
+        return CommandJudge(self._rules, self._book, self._places, self._paths)
 
     def judge(self, needs: Sequence[Need]) -> Decision:
         """The strictest decision over all that a call needs."""

@@ -62,6 +62,18 @@ _LOOKING_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "update-alternatives": ("", ("--list", "--display", "--query")),
     "passwd": ("S", ("--status",)),
 }
+_USER_INSTALLS = frozenset(
+    {
+        ("yarn", "global"),
+        ("cargo", "install"),
+        ("go", "install"),
+        ("gem", "install"),
+        ("pipx", "install"),
+        ("uv", "tool", "install"),
+        ("rustup", "default"),
+        ("rustup", "update"),
+    }
+)
 _DOWNLOADERS = frozenset(
     {"curl", "wget", "wget2", "aria2c", "http", "https", "httpie", "xh", "fetch", "lynx", "nc", "ncat"}
 )
@@ -84,6 +96,8 @@ def risk(command: Simple, places: Places) -> str | None:
         return "it controls the system"
     if name == "kill" and _kills_everything([w.text for w in command.words[1:]]):
         return "it controls the system"
+    if _installs_for_all(name, [w.text for w in command.words[1:]]):
+        return "it installs outside of the workspace"
     if name == "ssh":
         return "it acts on another host"
     if _runs_a_download(command):
@@ -94,6 +108,17 @@ def risk(command: Simple, places: Places) -> str | None:
     if prints_credential(command):
         return "it reads credentials"
     return _by_files(command, places) or (_git(command) if name == "git" else None)
+
+
+def _installs_for_all(name: str, arguments: list[str]) -> bool:
+    """Package managers told to install for the whole user or machine."""
+    if name in ("npm", "pnpm", "bun"):
+        changes = names("install i add uninstall remove rm link update up")
+        return bool({"-g", "--global"} & set(arguments)) and bool(changes & set(arguments))
+    if name in ("pip", "pip3"):
+        return "install" in arguments and bool({"--user", "--break-system-packages"} & set(arguments))
+    first = tuple(argument for argument in arguments if not argument.startswith("-"))
+    return (name, *first[:1]) in _USER_INSTALLS or (name, *first[:2]) in _USER_INSTALLS
 
 
 def _kills_everything(arguments: list[str]) -> bool:

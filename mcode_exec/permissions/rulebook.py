@@ -172,28 +172,35 @@ class RuleBook:
             yield resolved
 
     def _is_hard_link(self, patterns: list[str], name: Name) -> bool:
-        """Whether a file with several links has one that the rule names; looked for in the rule's directory only."""
+        """Whether a file with several links has one that the rule names or has in its directory."""
         try:
             info = os.stat(name.path)
         except (OSError, ValueError):
             return False
         if info.st_nlink < 2 or os.path.isdir(name.path):
             return False
-        seen = 0
         for pattern in patterns:
             start = pattern.partition("*")[0].partition("?")[0]
-            directory = start[: start.rfind("/") + 1]
-            directory = directory if directory.startswith("/") else posixpath.join(self._workspace, directory)
-            for at, _, files in os.walk(directory):
-                for file in files:
-                    seen += 1
-                    if seen > _MOST_LINKS_SOUGHT:
-                        return False
-                    path = posixpath.join(at, file)
-                    relative = posixpath.relpath(path, self._workspace)
-                    texts = (path, relative) if "/" in pattern else (path, relative, file)
-                    if any(matches(pattern, text) for text in texts) and _is_same(path, info):
-                        return True
+            if start == pattern:
+                if _is_same(posixpath.join(self._workspace, pattern), info):
+                    return True
+            elif "/" in start:
+                directory = posixpath.join(self._workspace, start[: start.rfind("/") + 1])
+                if self._holds_link(directory, pattern, info):
+                    return True
+        return False
+
+    def _holds_link(self, directory: str, pattern: str, info: os.stat_result) -> bool:
+        seen = 0
+        for at, _, files in os.walk(directory):
+            for file in files:
+                seen += 1
+                if seen > _MOST_LINKS_SOUGHT:
+                    return False
+                path = posixpath.join(at, file)
+                texts = (path, posixpath.relpath(path, self._workspace))
+                if any(matches(pattern, text) for text in texts) and _is_same(path, info):
+                    return True
         return False
 
     def expanded(self, pattern: str) -> str:
