@@ -56,6 +56,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     if invocation.dry_run:
         from mcode_exec.cli.dry_run import show
 
+        signals.release()
         return show(invocation)
     from mcode_exec.cli.exec_run import run
 

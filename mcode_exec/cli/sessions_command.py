@@ -27,7 +27,7 @@ def command() -> None:
 @command.command("list", short_help="Sessions of this workspace, newest first.")
 @click.option("--all", "all_workspaces", is_flag=True, help="Sessions of every workspace.")
 @click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
 @click.option("--before", metavar="CURSOR", help="Continue an earlier list.")
 @list_format
 @data_dir

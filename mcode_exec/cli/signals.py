@@ -49,6 +49,13 @@ class SignalDoor:
         elif time.monotonic() - self._noted_s > _SAME_S:
             die_by(signum)
 
+    def release(self) -> None:
+        """There is nothing to settle after all: signals end the process as they always do."""
+        for signum in self._signals:
+            signal.signal(signum, signal.SIG_DFL)
+        if self.signum is not None:
+            die_by(self.signum)
+
     def attach(self, loop: asyncio.AbstractEventLoop, on_signal: Callable[[int], None]) -> None:
         """From here on the first signal calls `on_signal` on the loop; at once if it has come already."""
         self._on_signal = on_signal
