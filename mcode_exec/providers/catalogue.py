@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from mcode_exec.config.records import CostConfig, ModelConfig, ProviderConfig
 from mcode_exec.errors import ConfigError, ModelUnknownError
-from mcode_exec.providers.wire import Endpoint
+from mcode_exec.providers.wire import Auth, Endpoint
 from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
 from mcode_exec.records.usage import Price
 
@@ -38,7 +38,7 @@ class ProviderEntry(Struct, frozen=True, kw_only=True):
     #: variables that may hold the key, in the order they are tried
     key_envs: tuple[str, ...] = ()
     base_url_env: str
-    auth: str = "bearer"
+    auth: Auth = "bearer"
     #: its name in the catalogue's data; None: the data does not know it
     catalogue_id: str | None = None
     #: format spoken at an address other than its own, where that differs
@@ -206,7 +206,7 @@ def _key_of(provider_id: str, config: ProviderConfig | None, env: Mapping[str, s
 
 def _auth_of(
     entry: ProviderEntry | None, config: ProviderConfig | None, api: WireFormat, *, has_key: bool
-) -> str:
+) -> Auth:
     names_source = config is not None and config.has_key_source
     if not has_key and not names_source and not (entry and entry.needs_key):
         return "none"

@@ -46,16 +46,18 @@ class Origin(Struct, frozen=True):
         return f"{host}:{self.port}"
 
 
-async def dial(origin: Origin, context: ssl.SSLContext | None) -> Pipe:
+async def dial(origin: Origin, context: ssl.SSLContext | None, *, limit_s: float) -> Pipe:
     """A connection to `origin`, ready for a request.
 
+    Units: `limit_s` is what the caller allows for all of it; an address that
+        swallows packets gets a share only, so that the next one is tried in time.
     Raises: ModelCallError, LLM_UPSTREAM_ERROR naming host and port, or
         LLM_BAD_RESPONSE for a certificate that cannot be trusted.
     """
     proxy = origin.proxy
     host, port = (proxy.host, proxy.port) if proxy else (origin.host, origin.port)
     place = f"{host}:{port}" + (" (the proxy)" if proxy else "")
-    reader, writer = await _open_any(host, port, place)
+    reader, writer = await _open_any(host, port, place, limit_s)
     try:
         if proxy and proxy.is_tls:
             await _start_tls(writer, context, host, place)
@@ -69,14 +71,16 @@ async def dial(origin: Origin, context: ssl.SSLContext | None) -> Pipe:
     return reader, writer
 
 
-async def _open_any(host: str, port: int, place: str) -> Pipe:
+async def _open_any(host: str, port: int, place: str, limit_s: float) -> Pipe:
     addresses = await _resolve(host, port, place)
+    share_s = limit_s / (len(addresses) + 1) if len(addresses) > 1 else None
     last: OSError | None = None
     for family, kind, protocol, _, address in addresses:
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)
-            await asyncio.get_running_loop().sock_connect(sock, address)
+            async with asyncio.timeout(share_s):
+                await asyncio.get_running_loop().sock_connect(sock, address)
             return await asyncio.open_connection(sock=sock)
         except OSError as error:
             sock.close()
@@ -84,7 +88,7 @@ async def _open_any(host: str, port: int, place: str) -> Pipe:
         except BaseException:
             sock.close()
             raise
-    reason = os.strerror(last.errno) if last is not None and last.errno else "no address"
+    reason = os.strerror(last.errno) if last is not None and last.errno else "no address answers"
     raise ModelCallError("LLM_UPSTREAM_ERROR", f"cannot connect to {place}: {reason}") from last
 
 

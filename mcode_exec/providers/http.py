@@ -347,7 +347,7 @@ class HttpClient:
             self._context = client_context()
         try:
             async with asyncio.timeout(self._connect_s):
-                pipe = await dial(origin, self._context)
+                pipe = await dial(origin, self._context, limit_s=self._connect_s)
         except TimeoutError:
             raise ModelCallError(
                 "LLM_UPSTREAM_ERROR", f"cannot connect to {origin} within {self._connect_s:g} s"

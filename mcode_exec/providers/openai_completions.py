@@ -290,7 +290,6 @@ class Reader(AnswerReader):
                     last[key] = value
             text = as_text(detail.get("text")) or as_text(detail.get("summary"))
             self.draft.think(self._details_part, text)
-        self._details_part.encrypted = encode_json(self._details).decode()
 
     def _take_calls(self, deltas: list[Any]) -> None:
         taken: list[CallPart] = []
@@ -345,6 +344,8 @@ class Reader(AnswerReader):
         return call
 
     def finish(self) -> Any:
+        if self._details_part is not None:
+            self._details_part.encrypted = encode_json(self._details).decode()
         for call in self._calls:  # a call with neither name nor arguments was one nevertheless
             if call.index < 0:
                 self.draft.add_arguments(call, "")

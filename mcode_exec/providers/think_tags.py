@@ -63,13 +63,15 @@ class ThinkSplitter:
         out: list[Piece] = []
         buffer = self._held + piece
         self._held = ""
-        while buffer:
+        at = 0
+        # by position, not by cutting the buffer: a whole answer may come in one piece
+        while at < len(buffer):
             if self._state in ("start", "text"):
-                buffer = self._read_text(buffer, out)
+                at = self._read_text(buffer, at, out)
             elif self._state == "closing":
-                buffer = self._read_closing(buffer, out)
+                at = self._read_closing(buffer, at, out)
             else:
-                buffer = self._read_thinking(buffer, out)
+                at = self._read_thinking(buffer, at, out)
         return out
 
     def finish(self) -> list[Piece]:
@@ -87,61 +89,81 @@ class ThinkSplitter:
         return [piece for piece in out if piece[1]]
 
     def _say(self, text: str, out: list[Piece]) -> None:
+        if not text:
+            return
         self._code.advance(text)
         if self._state == "start" and not text.isspace():
             self._state = "text"
         out.append(("text", text))
 
-    def _read_text(self, buffer: str, out: list[Piece]) -> str:
-        at = buffer.find("<")
-        if at < 0:
-            self._say(buffer, out)
-            return ""
-        if at > 0:
-            self._say(buffer[:at], out)
-            return buffer[at:]
-        if buffer.startswith(OPEN) and not self._code.is_inside:
-            self._state = "thinking" if self._state == "start" else "tentative"
-            return buffer[len(OPEN) :]
-        if buffer.startswith(CLOSE) and not self._code.is_inside and not self._has_span:
-            if self._state == "text":
-                out.append(("recast", ""))
-            self._close()
-            return buffer[len(CLOSE) :]
-        if OPEN.startswith(buffer) or CLOSE.startswith(buffer):
-            self._held = buffer
-            return ""
-        self._say("<", out)
-        return buffer[1:]
+    def _read_text(self, buffer: str, start: int, out: list[Piece]) -> int:
+        at = buffer.find("<", start)
+        while at >= 0:
+            if buffer.startswith((OPEN, CLOSE), at):
+                self._say(buffer[start:at], out)
+                tag = OPEN if buffer.startswith(OPEN, at) else CLOSE
+                start = at + len(tag)
+                if self._acts(tag, out):
+                    return start
+                self._say(tag, out)
+                at = buffer.find("<", start)
+                continue
+            if len(buffer) - at < len(CLOSE) and _begins_tag(buffer[at:]):
+                self._say(buffer[start:at], out)
+                self._held = buffer[at:]
+                return len(buffer)
+            at = buffer.find("<", at + 1)
+        self._say(buffer[start:], out)
+        return len(buffer)
 
-    def _read_thinking(self, buffer: str, out: list[Piece]) -> str:
-        at = buffer.find(CLOSE)
-        thought = buffer[:at] if at >= 0 else _without_partial(buffer, CLOSE)
+    def _acts(self, tag: str, out: list[Piece]) -> bool:
+        """Whether a tag in the text is one, and then what follows from it."""
+        if self._code.is_inside:
+            return False
+        if tag == OPEN:
+            self._state = "thinking" if self._state == "start" else "tentative"
+            return True
+        if self._has_span:
+            return False
+        if self._state == "text":
+            out.append(("recast", ""))
+        self._close()
+        return True
+
+    def _read_thinking(self, buffer: str, start: int, out: list[Piece]) -> int:
+        end = buffer.find(CLOSE, start)
+        thought = buffer[start:end] if end >= 0 else _without_partial(buffer[start:], CLOSE)
         if self._state == "tentative":
             self._span.append(thought)
         elif thought:
             out.append(("thinking", thought))
-        if at < 0:
-            self._held = buffer[len(thought) :]
-            return ""
+        if end < 0:
+            self._held = buffer[start + len(thought) :]
+            return len(buffer)
         if self._state == "tentative":
             out.append(("thinking", "".join(self._span)))
             self._span.clear()
         self._close()
-        return buffer[at + len(CLOSE) :]
+        return end + len(CLOSE)
 
     def _close(self) -> None:
         self._state = "closing"
         self._closing = CLOSE
         self._has_span = True
 
-    def _read_closing(self, buffer: str, out: list[Piece]) -> str:
-        rest = buffer.lstrip()
-        self._closing += buffer[: len(buffer) - len(rest)]
-        if rest:
+    def _read_closing(self, buffer: str, start: int, out: list[Piece]) -> int:
+        at = start
+        while at < len(buffer) and buffer[at].isspace():
+            at += 1
+        self._closing += buffer[start:at]
+        if at < len(buffer):
             out.append(("close", self._closing))
             self._state = "start"
-        return rest
+        return at
+
+
+def _begins_tag(text: str) -> bool:
+    return OPEN.startswith(text) or CLOSE.startswith(text)
 
 
 def _without_partial(text: str, tag: str) -> str:

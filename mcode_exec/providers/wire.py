@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
@@ -21,6 +21,8 @@ from mcode_exec.providers.sse import SseEvent
 from mcode_exec.records.model import WireFormat
 from mcode_exec.records.usage import Usage
 
+Auth = Literal["bearer", "x-api-key", "api-key", "none"]
+
 
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a provider is, how it is spoken to, and with which key."""
@@ -29,8 +31,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     api: WireFormat
     base_url: str
     api_key: str | None
-    #: "bearer" | "x-api-key" | "api-key" | "none"
-    auth: str = "bearer"
+    #: the header that carries the key
+    auth: Auth = "bearer"
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
     #: the variables that may hold the key, for people: `A_KEY` or `A_KEY or B_KEY`

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.unit.providers.byte_peer import BytePeer, Call, chat, chunk, endpoint, http, run, said, sse, stream_head
-
 from mcode_exec.errors import KeyMissingError, ModelCallError
 from mcode_exec.providers.client import RetryPolicy, Timeouts
 from mcode_exec.records.history import TextBlock
 from mcode_exec.records.model import AttemptDiscarded, RetryScheduled, TextDelta
 from mcode_exec.records.usage import Usage
+from tests.unit.providers.byte_peer import (
+    BytePeer,
+    Call,
+    chat,
+    chunk,
+    endpoint,
+    http,
+    run,
+    said,
+    sse,
+    stream_head,
+)
 
 
 def test_a_hello_is_one_request_and_one_answer() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.unit.providers.byte_peer import http, info, request, run, sse
 
 from mcode_exec.records.history import Message, TextBlock, ThinkingBlock, ToolCallBlock, ToolResultBlock
 from mcode_exec.records.model import TextDelta, ThinkingDelta, ToolCallDelta
 from mcode_exec.records.usage import Usage
+from tests.unit.providers.byte_peer import http, info, request, run, sse
 
 APIS = ("anthropic-messages", "openai-completions", "openai-responses")
 

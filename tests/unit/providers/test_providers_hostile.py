@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.providers.byte_peer import request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from mcode_exec.providers.sse import SseEvent
 from mcode_exec.providers.think_tags import ThinkSplitter
 from mcode_exec.records.history import Message
 from mcode_exec.records.model import ModelFact
+from tests.unit.providers.byte_peer import request
 
 KEYS = {
     "openai-completions": [
@@ -290,6 +290,15 @@ def test_think_spans_are_the_same_wherever_they_are_cut(text: str, cuts: list[in
     shown = "".join(part for _, part in split([text]))
     # nothing is lost but the opening tags, which are written anew
     assert shown.replace("<think>", "") == text.replace("<think>", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["<", "<think>", "<think></think>", "`<think>`", "</think>", "a<b ", "< think>"]
+)
+def test_a_large_answer_full_of_tags_is_read_in_linear_time(text: str) -> None:
+    splitter = ThinkSplitter()
+    pieces = splitter.feed(text * 100_000) + splitter.finish()
+    assert pieces
 
 
 @given(st.text(), st.integers(0, 20))

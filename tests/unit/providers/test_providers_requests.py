@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.providers.byte_peer import BASH, endpoint, info, request
 
 from mcode_exec.providers.sending import wire_module
 from mcode_exec.records.history import (
@@ -18,6 +17,7 @@ from mcode_exec.records.history import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from tests.unit.providers.byte_peer import BASH, endpoint, info, request
 
 APIS = ("anthropic-messages", "openai-completions", "openai-responses")
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from tests.unit.providers.byte_peer import Sleeps
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.retry import RetryPolicy, call_with_retry
+from tests.unit.providers.byte_peer import Sleeps
 
 
 def busy(hint_ms: int | None = None) -> ModelCallError:

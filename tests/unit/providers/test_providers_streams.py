@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.providers.byte_peer import Call, http, request, run
 
 from mcode_exec.errors import RETRIED_CODES, ModelCallError
 from mcode_exec.providers.client import RetryPolicy, Timeouts
@@ -16,6 +15,7 @@ from mcode_exec.providers.reading import assembled, judged, read_answer
 from mcode_exec.providers.sending import wire_module
 from mcode_exec.records.history import TextBlock, ThinkingBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, AttemptDiscarded, ModelFact, TextDelta, ThinkingDelta
+from tests.unit.providers.byte_peer import Call, http, request, run
 
 STREAMS = Path(__file__).parents[3] / "fixtures" / "streams"
 EXPECTED: dict[str, dict[str, Any]] = msgspec.json.decode((STREAMS / "expected.json").read_bytes())

@@ -11,6 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from mcode_exec.errors import ConfigError, ModelCallError
+from mcode_exec.providers.client import Endpoint, RetryPolicy, Timeouts
+from mcode_exec.providers.http import Url
+from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.records.history import Message, TextBlock
 from tests.unit.providers.byte_peer import (
     BytePeer,
     Call,
@@ -25,12 +31,6 @@ from tests.unit.providers.byte_peer import (
     sse,
     stream_head,
 )
-
-from mcode_exec.errors import ConfigError, ModelCallError
-from mcode_exec.providers.client import Endpoint, RetryPolicy, Timeouts
-from mcode_exec.providers.http import Url
-from mcode_exec.providers.proxy import proxy_for
-from mcode_exec.records.history import Message, TextBlock
 
 PEM = Path(__file__).parent / "tls" / "peer.pem"
 ONCE = RetryPolicy(max_retries=0)
