@@ -6,11 +6,23 @@ project's own programs.  Scripts are noted in the expansion and parsed by shell.
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
 from mcode_exec.permissions.matching import GLOB
-from mcode_exec.permissions.options import past_options
+from mcode_exec.permissions.options import past_options, values
 from mcode_exec.permissions.script import ANYTHING, Expansion, Simple, Word, literal, with_unknown
+
+#: options whose value is a program that is started
+_PROGRAM_OPTIONS: dict[str, tuple[str, ...]] = {
+    "tar": ("--to-command", "--use-compress-program", "-I", "--rsh-command", "--checkpoint-action=exec"),
+    "sort": ("--compress-program",),
+    "rg": ("--pre", "--hostname-bin"),
+    "rsync": ("-e", "--rsh"),
+    "man": ("-P", "--pager"),
+    "complete": ("-C",),
+}
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "mksh", "rbash"})
 
@@ -62,13 +74,10 @@ def also_run(command: Simple, found: Expansion) -> list[Simple]:
             _, equals, _ = word.text.partition("=")
             if equals:
                 _literal_script(command, (word.tail(word.text.index("=") + 1),), found)
+    elif name in ("source", "."):
+        _sourced(command, found)
     elif name in ("su", "script", "flock"):
-        for at, word in enumerate(words[:-1]):
-            if word.text in ("-c", "--command"):
-                _literal_script(command, (words[at + 1],), found)
-        if name == "flock" and not any(w.text in ("-c", "--command") for w in words):
-            at = past_options(words, 1, frozenset({"-w", "-E", "--timeout", "--wait"})) + 1
-            return [replace(command, words=words[at:])] if words[at:] else []
+        return _after_option_c(command, found)
     elif name == "find":
         return _from_find(command)
     elif name in ("fd", "fdfind"):
@@ -77,7 +86,30 @@ def also_run(command: Simple, found: Expansion) -> list[Simple]:
                 return [replace(command, words=(*words[at + 1 :], ANYTHING))]
     elif name == "git":
         _from_git(command, found)
+    for script in values(words, *_PROGRAM_OPTIONS.get(name, ())):
+        _literal_script(command, (script,), found)
     return []
+
+
+def _sourced(command: Simple, found: Expansion) -> None:
+    """A file's script is not looked into; one that has no file at all is not known."""
+    is_stream = command.substitutes and any(w.is_unknown for w in command.words[1:2])
+    if is_stream or any(w.text.startswith(("/dev/", "/proc/")) for w in command.words[1:2]):
+        found.unparsed.append(f"what {command.name} runs is not known before it runs")
+
+
+def _after_option_c(command: Simple, found: Expansion) -> list[Simple]:
+    """`su -c`, `script -qc` and `flock -c` take a script; flock without it a command."""
+    words = command.words
+    has_script = False
+    for at, word in enumerate(words[:-1]):
+        if re.fullmatch(r"-[a-zA-Z]*c|--command", word.text):
+            has_script = True
+            _literal_script(command, (words[at + 1],), found)
+    if command.name != "flock" or has_script:
+        return []
+    rest = words[past_options(words, 1, frozenset({"-w", "-E", "--timeout", "--wait"})) + 1 :]
+    return [replace(command, words=rest)] if rest else []
 
 
 def _shell_script(command: Simple, found: Expansion) -> None:

@@ -75,6 +75,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "busybox": _wrapper(),
     "toybox": _wrapper(),
     "coproc": _wrapper(),
+    "!": _wrapper(),
 }
 
 

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.permissions.conftest import Ground, ask_for, bash
 
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Name, Places
 from mcode_exec.permissions.rulebook import RuleBook
 from mcode_exec.permissions.rules import layer, parse_flag_rule
 from mcode_exec.records.permission import Need, Rule
+from tests.unit.permissions.conftest import Ground, ask_for, bash
 
 
 @pytest.fixture

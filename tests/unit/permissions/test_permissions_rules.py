@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.permissions.conftest import Ground, ask_for, bash
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +10,7 @@ from mcode_exec.errors import ConfigError, InvocationError
 from mcode_exec.permissions.matching import GLOB, UNKNOWN, could_match, matches
 from mcode_exec.permissions.rules import layer, parse_flag_rule, rules_from_table
 from mcode_exec.records.permission import Rule, Verdict
+from tests.unit.permissions.conftest import Ground, ask_for, bash
 
 
 @pytest.mark.parametrize(

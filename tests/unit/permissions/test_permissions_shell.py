@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.permissions.conftest import Ground, bash
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcode_exec.permissions.shell import parse_script, plain_words, simple_commands
 from mcode_exec.records.permission import Need, Rule
+from tests.unit.permissions.conftest import Ground, bash
 
 _PLAIN_WORD = st.text(alphabet="abZ09_./:=,+@%-", min_size=1, max_size=6)
 
