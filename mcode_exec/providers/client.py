@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from types import ModuleType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
@@ -47,16 +46,46 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     idle_s: float = 90.0
 
 
-class _Attempt:
-    """What one attempt has told so far."""
+class _Call:
+    """One call over all its attempts: what was told, what failed, what that cost."""
 
-    def __init__(self, on_fact: Callable[[ModelFact], None]) -> None:
-        self._on_fact = on_fact
+    def __init__(
+        self, endpoint: Endpoint, request: ModelRequest, on_fact: Callable[[ModelFact], None]
+    ) -> None:
+        self.wire = wire_module(endpoint.api)
+        encoded: WireRequest = self.wire.encode(request, endpoint)
+        self.endpoint = endpoint
+        self.url = Url(address(endpoint, encoded.path))
+        self.headers = headers_of(endpoint, encoded)
+        self.body = encoded.body
+        self.failed_usage: list[Usage] = []
+        self.retries = 0
+        #: whether the present attempt has told anything
         self.has_told = False
+        self._on_fact = on_fact
 
     def emit(self, fact: ModelFact) -> None:
         self.has_told = True
         self._on_fact(fact)
+
+    def note_failure(self, failure: ModelCallError) -> None:
+        if (usage := failure.details.pop("usage", None)) is not None:
+            self.failed_usage.append(usage)
+        failure.details["failed_usage"] = tuple(self.failed_usage)
+
+    def announce_retry(self, retry: int, max_retries: int, delay_s: float, failure: ModelCallError) -> None:
+        self.retries = retry
+        if self.has_told:
+            self._on_fact(AttemptDiscarded(failure.message))
+        self._on_fact(
+            RetryScheduled(
+                attempt=retry,
+                max_retries=max_retries,
+                delay_ms=round(delay_s * 1000),
+                code=failure.code,
+                reason=failure.message,
+            )
+        )
 
 
 class ModelClient:
@@ -99,44 +128,20 @@ class ModelClient:
         Raises: ModelCallError; KeyMissingError and ConfigError before any request.
         Cancellation: closes the connection; nothing of the call counts.
         """
-        wire = wire_module(endpoint.api)
-        call: WireRequest = wire.encode(request, endpoint)
-        url = Url(address(endpoint, call.path))
-        headers = headers_of(endpoint, call)
+        call = _Call(endpoint, request, on_fact)
         started_s = self._clock.monotonic_s()
-        failed_usage: list[Usage] = []
-        retries = 0
-        current = _Attempt(on_fact)
+        max_retries = self._policy.max_retries
 
         async def attempt() -> Answer:
-            nonlocal current
-            current = _Attempt(on_fact)
+            call.has_told = False
             if on_api_call is not None:
                 on_api_call()
             try:
-                answer = await self._attempt(endpoint, wire, url, headers, call.body, current)
-                return judged(answer, request, may_be_empty=may_be_empty)
+                return judged(await self._attempt(call), request, may_be_empty=may_be_empty)
             except ModelCallError as failure:
-                if (usage := failure.details.pop("usage", None)) is not None:
-                    failed_usage.append(usage)
-                failure.details["failed_usage"] = tuple(failed_usage)
+                call.note_failure(failure)
                 self._log(f"{endpoint.provider_id}: {failure.code}: {failure.message}")
                 raise
-
-        def on_retry(retry: int, delay_s: float, failure: ModelCallError) -> None:
-            nonlocal retries
-            retries = retry
-            if current.has_told:
-                on_fact(AttemptDiscarded(failure.message))
-            on_fact(
-                RetryScheduled(
-                    attempt=retry,
-                    max_retries=self._policy.max_retries,
-                    delay_ms=round(delay_s * 1000),
-                    code=failure.code,
-                    reason=failure.message,
-                )
-            )
 
         answer = await call_with_retry(
             attempt,
@@ -145,42 +150,33 @@ class ModelClient:
             sleep=self._sleep,
             rng=self._rng,
             deadline_s=deadline_s,
-            on_retry=on_retry,
+            on_retry=lambda retry, delay_s, failure: call.announce_retry(
+                retry, max_retries, delay_s, failure
+            ),
         )
-        return Answer(
-            content=answer.content,
-            finish_reason=answer.finish_reason,
-            usage=answer.usage,
-            failed_usage=tuple(failed_usage),
-            request_id=answer.request_id,
+        return structs.replace(
+            answer,
+            failed_usage=tuple(call.failed_usage),
             duration_ms=round((self._clock.monotonic_s() - started_s) * 1000),
-            retries=retries,
+            retries=call.retries,
         )
 
     async def close(self) -> None:
         """Close all connections."""
         await self._http.close()
 
-    async def _attempt(
-        self,
-        endpoint: Endpoint,
-        wire: ModuleType,
-        url: Url,
-        headers: failures.Headers,
-        body: bytes,
-        current: _Attempt,
-    ) -> Answer:
+    async def _attempt(self, call: _Call) -> Answer:
         loop = asyncio.get_running_loop()
-        self._log(
-            f"POST {url.scheme}://{url.host}:{url.port}{url.target.partition('?')[0]} ({len(body)} bytes)"
-        )
+        url = call.url
+        path = url.target.partition("?")[0]
+        self._log(f"POST {url.scheme}://{url.host}:{url.port}{path} ({len(call.body)} bytes)")
         limit_s = self._timeouts.first_byte_s
         response: Response | None = None
         reader: AnswerReader | None = None
         try:
             async with asyncio.timeout(None) as timer:
                 response = await self._http.post(
-                    url, headers, body, on_connected=lambda: timer.reschedule(loop.time() + limit_s)
+                    url, call.headers, call.body, on_connected=lambda: timer.reschedule(loop.time() + limit_s)
                 )
                 self._log(
                     f"{response.status} ({failures.request_id_of(response.headers) or 'no request id'})"
@@ -189,8 +185,11 @@ class ModelClient:
                 if not 200 <= response.status < 300:
                     timer.reschedule(min(timer.when() or 0.0, loop.time() + _ERROR_S))
                     refused = await response.read_at_most(_ERROR_BYTES)
-                    raise failures.from_response(response.status, response.headers, refused, now_ms)
-                reader = wire.Reader(current.emit, endpoint.provider_id, response.headers, now_ms)
+                    refusal = failures.from_response(response.status, response.headers, refused, now_ms)
+                    response.release()
+                    response = None
+                    raise refusal
+                reader = call.wire.Reader(call.emit, call.endpoint.provider_id, response.headers, now_ms)
                 await read_answer(response, reader, timer, idle_s=self._timeouts.idle_s)
         except TimeoutError:
             _end(response, is_good=False)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from mcode_exec.errors import KeyMissingError, ModelCallError
 from mcode_exec.providers.client import RetryPolicy, Timeouts
 from mcode_exec.records.history import TextBlock
@@ -77,12 +79,13 @@ def test_a_kept_connection_that_the_peer_closed_is_dialled_anew_without_a_retry(
 
 
 def test_a_503_then_an_answer_is_an_answer_with_one_retry() -> None:
-    answer, _, call = run([[http(b"busy", status="503 Busy")], [http(said("done"))]])
+    answer, peer, call = run([[http(b"busy", status="503 Busy")], [http(said("done"))]])
     assert answer.retries == 1
     assert answer.content == (TextBlock(text="done"),)
     assert [type(fact) for fact in call.facts] == [RetryScheduled, TextDelta]
     assert call.facts[0].code == "LLM_UPSTREAM_ERROR"
     assert call.sleeps.asked_s == [1.0]
+    assert [received.connection for received in peer.requests] == [1, 1]
 
 
 def test_a_stream_that_breaks_is_discarded_and_told_again_once() -> None:
@@ -176,12 +179,16 @@ def test_cancelling_a_silent_call_closes_its_socket() -> None:
     assert outcome is True
 
 
-def test_pings_and_comments_do_not_hold_off_the_idle_timer() -> None:
+@pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", "openai-responses"])
+def test_pings_and_comments_do_not_hold_off_the_idle_timer(api: str) -> None:
     ping = b': still here\n\nevent: ping\ndata: {"type": "ping"}\n\n'
-    script = [stream_head() + sse(chat({"content": "x"})), *[ping, 0.03] * 40, "hold"]
+    start = {"type": "message_start", "message": {}}
+    begun = {"type": "response.created"}
+    first = {"anthropic-messages": start, "openai-responses": begun}.get(api, chat({"content": "x"}))
+    script = [stream_head() + sse(first), *[ping, 0.03] * 40, "hold"]
     call = Call(timeouts=Timeouts(idle_s=0.2), retry=RetryPolicy(max_retries=0))
-    error, _, _ = run([script], call=call, api="openai-completions")
-    assert error.code in ("LLM_STALLED",)
+    error, _, _ = run([script], call=call, api=api)
+    assert error.code == "LLM_STALLED"
 
 
 def test_a_peer_that_never_begins_is_stalled() -> None:
@@ -194,3 +201,13 @@ def test_the_diagnostic_lines_hold_no_key() -> None:
     _, _, call = run([[http(b"{}", status="401 No")]])
     assert call.lines
     assert all("sk-test-key" not in line for line in call.lines)
+
+
+def test_what_a_failed_attempt_cost_is_kept() -> None:
+    usage = {"prompt_tokens": 10, "completion_tokens": 1}
+    broken = stream_head() + sse(chat({"content": "He"}, usage=usage))
+    answer, _, _ = run([[broken, "close"], [http(said())]])
+    assert answer.failed_usage == (Usage(input_tokens=10, output_tokens=1),)
+    assert answer.usage == Usage(input_tokens=9, output_tokens=2)
+    error, _, _ = run([[broken, "close"]], call=Call(retry=RetryPolicy(max_retries=1)))
+    assert error.details["failed_usage"] == (Usage(input_tokens=10, output_tokens=1),) * 2
