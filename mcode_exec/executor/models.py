@@ -132,5 +132,6 @@ def _no_model(env: Mapping[str, str]) -> str:
             )
     return (
         "no model is set and no provider key is in the environment; export a key such as ANTHROPIC_API_KEY "
-        "and give --model anthropic/claude-sonnet-4-5, or try --model local/smollm2"
+        'and add `model = "anthropic/claude-sonnet-4-5"` to the config file or give it with --model, '
+        "or try --model local/smollm2"
     )

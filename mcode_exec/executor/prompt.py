@@ -165,10 +165,14 @@ async def _read_file(path: str) -> bytes:
         descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
         raise InvocationError(f"--input {path} cannot be read: {error.strerror}") from error
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # looked at first: no file object is made of one
+        os.close(descriptor)
+        raise InvocationError(f"--input {path} is a directory")
     with open(descriptor, "rb") as file:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise InvocationError(f"--input {path} is a directory")
-        return await asyncio.to_thread(file.read, MAX_PROMPT_BYTES + 1)
+        try:
+            return await asyncio.to_thread(file.read, MAX_PROMPT_BYTES + 1)
+        except OSError as error:
+            raise InvocationError(f"--input {path} cannot be read: {error.strerror}") from error
 
 
 def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:
@@ -209,9 +213,10 @@ def _attachment_bytes(path: str, left: int) -> bytes:
         )
     except OSError as error:
         raise InvocationError(f"--file {path} cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise InvocationError(f"--file {path} is not a regular file")
     with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise InvocationError(f"--file {path} is not a regular file")
         data = file.read(left + 1)
     if len(data) > left:
         raise InvocationError(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 
+from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import Heartbeat, Notice
 from mcode_exec.records.frame import Frame
 from mcode_exec.records.projection import EventProjector
-from mcode_exec.sessions import finding
-from mcode_exec.sessions.stream import Subscription
+from mcode_exec.sessions.resuming import after_message
+from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.store.database import Store
 
 HEARTBEAT_S = 15.0  # seconds of silence after which a heartbeat is sent
@@ -27,14 +28,16 @@ class Supervisor:
         self,
         *,
         store: Store,
-        subscription: Subscription,
+        stream: SessionStream,
         session_id: str,
         turn_id: str,
         sink: Sink,
         with_deltas: bool,
     ) -> None:
         self._store = store
-        self._subscription = subscription
+        self._stream = stream
+        self._subscription = stream.reserve()
+        self._subscription.bind_turn(turn_id)
         self._session_id = session_id
         self._turn_id = turn_id
         self._sink = sink
@@ -81,6 +84,11 @@ class Supervisor:
                 missed=missed,
             )
         )
-        messages = await finding.turn_messages(self._store, self._session_id, self._turn_id)
-        for event in self._projector.persisted(messages):
+        anchor = user_message_id(self._session_id, "turn:" + self._turn_id)
+        resumed = await after_message(self._store, self._stream, self._session_id, anchor)
+        if resumed is None:
+            return  # not even the prompt is persisted: nothing that counts was missed
+        self._subscription = resumed.subscription
+        self._subscription.bind_turn(self._turn_id)
+        for event in self._projector.persisted(resumed.messages):
             await self._sink.event(event)

@@ -88,7 +88,7 @@ class TurnRun:
         self._surroundings = Surroundings(runtime, prepared, invocation)
         self._supervisor = Supervisor(
             store=runtime.store,
-            subscription=self._stream.reserve(),
+            stream=self._stream,
             session_id=accepted.receipt.session_id,
             turn_id=self._turn_id,
             sink=sink,

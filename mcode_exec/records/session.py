@@ -23,6 +23,21 @@ class Project(Struct, frozen=True, kw_only=True):
     created_ms: int
 
 
+class RunLocation(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a session really works when that is not its workspace: a git worktree."""
+
+    path: str
+    branch: str | None = None
+
+
+class ChangeSummary(Struct, frozen=True, kw_only=True):
+    """What a session's turns changed in files."""
+
+    additions: int
+    deletions: int
+    files: int
+
+
 class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One conversation bound to a workspace."""
 
@@ -52,11 +67,20 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     effort: str | None = None
     context_tokens: int | None = None
     parent_id: str | None = None
+    run_location: RunLocation | None = None
+    #: session this one is a fork of, and the last message it took along
+    forked_from: str | None = None
+    forked_at: str | None = None
+    summary: ChangeSummary | None = None
+    #: message that was rewound to, while that can be undone
+    revert: str | None = None
     version: str | None = None
     error_code: str | None = None
     error_message: str | None = None
     error_source: str | None = None
     archived_ms: int | None = None
+    #: since when a compaction runs
+    compacting_ms: int | None = None
     labels: dict[str, str] = {}
     #: {"preset": …, "rules": [["deny", "edit", "*.lock"], …]} given when the session was made
     permission: dict[str, Any] = {}

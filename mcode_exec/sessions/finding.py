@@ -138,11 +138,6 @@ async def messages_page(
     return await store.read(lambda: message_rows.messages_before(session_id, before_row, limit))
 
 
-async def turn_messages(store: Store, session_id: str, turn_id: str) -> list[DisplayMessage]:
-    """What has been persisted of a turn, in order: what a consumer reads on resync."""
-    return await store.read(lambda: message_rows.turn_messages(session_id, turn_id))
-
-
 async def messages_after(
     store: Store, session_id: str, message_id: str, *, limit: int = 500
 ) -> list[tuple[int, DisplayMessage]] | None:

@@ -14,7 +14,9 @@ from mcode_exec.ids import new_message_id
 from mcode_exec.records.history import (
     INTERRUPTED,
     Block,
+    FileBlock,
     HistoryRecord,
+    ImageBlock,
     Message,
     TextBlock,
     ThinkingBlock,
@@ -93,9 +95,14 @@ def transcript(records: Iterable[HistoryRecord]) -> tuple[Message, ...]:
 
 
 def _kept_blocks(message: Message, called: set[str]) -> tuple[Block, ...]:
-    """What of a message may be sent: calls only of an assistant, each id once; `called` is kept up here."""
+    """What of a message may be sent: calls only of an assistant, each id once; `called` is kept up here.
+
+    Results come from tool records alone, one for each call.
+    """
     blocks: list[Block] = []
     for block in message.content:
+        if isinstance(block, ToolResultBlock):
+            continue
         if isinstance(block, ToolCallBlock):
             if message.role != "assistant" or block.id in called:
                 continue
@@ -111,7 +118,7 @@ def _with_images(message: Message) -> list[tuple[str, tuple[Block, ...]]]:
     for block in message.content:
         if isinstance(block, ToolResultBlock):
             groups.append((block.call_id, [block]))
-        elif groups:
+        elif groups and isinstance(block, ImageBlock | FileBlock):
             groups[-1][1].append(block)
     return [(call_id, tuple(blocks)) for call_id, blocks in groups]
 

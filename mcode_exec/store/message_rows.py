@@ -62,16 +62,6 @@ def messages_before(session_id: str, before_row: int | None, limit: int) -> list
     return [(row, _decode(data)) for row, data in reversed(rows)]
 
 
-def turn_messages(session_id: str, turn_id: str) -> list[DisplayMessage]:
-    """A turn's messages in order of commitment."""
-    query = (
-        Messages.select(Messages.data)
-        .where((Messages.session_id == session_id) & (Messages.turn_id == turn_id))
-        .order_by(Messages.row)
-    )
-    return [_decode(data) for (data,) in tuples(query)]
-
-
 def add_usage(
     *,
     session_id: str,

@@ -23,11 +23,13 @@ CREATE TABLE sessions (
     id TEXT NOT NULL PRIMARY KEY, project_id TEXT NOT NULL, workspace TEXT NOT NULL,
     runtime TEXT NOT NULL, session_type TEXT NOT NULL, session_kind TEXT NOT NULL, status TEXT NOT NULL,
     visibility TEXT NOT NULL, origin TEXT NOT NULL, session_key TEXT, agent TEXT, provider_id TEXT,
-    model_id TEXT, variant TEXT, effort TEXT, context_tokens INTEGER, parent_id TEXT, title TEXT NOT NULL,
+    model_id TEXT, variant TEXT, effort TEXT, context_tokens INTEGER, parent_id TEXT, run_location TEXT, forked_from TEXT,
+    forked_at TEXT, summary TEXT, revert TEXT, title TEXT NOT NULL,
     title_is_default INTEGER NOT NULL, version TEXT, error_code TEXT, error_message TEXT, error_source TEXT,
     labels TEXT NOT NULL, permission TEXT NOT NULL, history_relative_dir TEXT NOT NULL,
     history_bytes INTEGER NOT NULL, last_turn_id TEXT, created_ms INTEGER NOT NULL,
-    updated_ms INTEGER NOT NULL, activity_ms INTEGER NOT NULL, archived_ms INTEGER);
+    updated_ms INTEGER NOT NULL, activity_ms INTEGER NOT NULL, archived_ms INTEGER,
+    compacting_ms INTEGER);
 CREATE UNIQUE INDEX sessions_key ON sessions (project_id, session_key) WHERE session_key IS NOT NULL;
 CREATE INDEX sessions_continue ON sessions (workspace, activity_ms DESC)
     WHERE visibility = 'visible' AND session_kind = 'conversation' AND archived_ms IS NULL;

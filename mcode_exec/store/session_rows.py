@@ -9,7 +9,7 @@ import msgspec
 from mcode_exec.records.session import Project, Session
 from mcode_exec.store.tables import Projects, Repositories, Sessions, dicts, tuples
 
-_JSON_COLUMNS = ("labels", "permission")
+_JSON_COLUMNS = ("labels", "permission", "run_location", "summary")
 _FIELDS = Session.__struct_fields__
 
 
@@ -36,17 +36,22 @@ def put_repository(directory_key: str, identity: str) -> None:
     Repositories.replace(directory_key=directory_key, identity=identity).execute()
 
 
+def _json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
+
+
 def _values(session: Session) -> dict[str, Any]:
     values = {name: getattr(session, name) for name in _FIELDS}
     for name in _JSON_COLUMNS:
-        values[name] = msgspec.json.encode(values[name]).decode()
+        values[name] = _json(values[name])
     values["title_is_default"] = int(session.title_is_default)
     return values
 
 
 def _session(row: dict[str, Any]) -> Session:
     for name in _JSON_COLUMNS:
-        row[name] = msgspec.json.decode(row[name])
+        if row[name] is not None:
+            row[name] = msgspec.json.decode(row[name])
     row["title_is_default"] = bool(row["title_is_default"])
     return msgspec.convert(row, Session)
 
@@ -126,7 +131,7 @@ def update_session(session_id: str, **changes: Any) -> bool:
     """Set columns of one session; False if it is gone."""
     for name in _JSON_COLUMNS:
         if name in changes:
-            changes[name] = msgspec.json.encode(changes[name]).decode()
+            changes[name] = _json(changes[name])
     return bool(Sessions.update(**changes).where(Sessions.id == session_id).execute())
 
 

@@ -57,6 +57,11 @@ class Sessions(Table):
     effort = TextField(null=True)
     context_tokens = IntegerField(null=True)
     parent_id = TextField(null=True)
+    run_location = TextField(null=True)
+    forked_from = TextField(null=True)
+    forked_at = TextField(null=True)
+    summary = TextField(null=True)
+    revert = TextField(null=True)
     title = TextField()
     title_is_default = IntegerField()
     version = TextField(null=True)
@@ -72,6 +77,7 @@ class Sessions(Table):
     updated_ms = BigIntegerField()
     activity_ms = BigIntegerField()
     archived_ms = BigIntegerField(null=True)
+    compacting_ms = BigIntegerField(null=True)
 
     class Meta:
         table_name = "sessions"
