@@ -77,9 +77,7 @@ def _settle(
 
 def _is_newest(session_id: str, turn_id: str) -> bool:
     session = session_rows.find_session(session_id)
-    return (
-        session is not None and session.last_turn_id == turn_id and turn_rows.find_lock(session_id) is None
-    )
+    return session is not None and session.last_turn_id == turn_id and turn_rows.find_lock(session_id) is None
 
 
 def _session_changes(ending: Ending, code: str | None, now_ms: int) -> dict[str, Any]:
