@@ -59,7 +59,8 @@ def test_every_column_of_a_model_is_that_of_the_migrated_table(
 
 def test_every_table_of_the_database_has_a_model(tmp_path: Path) -> None:
     found = in_store(
-        tmp_path, lambda: rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        tmp_path,
+        lambda: rows("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"),
     )
     assert {name for (name,) in found} == {table._meta.table_name for table in tables.ALL_TABLES}
 
@@ -112,10 +113,10 @@ def queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "request", lambda: turn_rows.find_request("scope", "id")
 
 
-@pytest.mark.parametrize(("name", "query"), list(queries()), ids=lambda value: value if isinstance(value, str) else "")
-def test_every_list_query_is_served_by_an_index(
-    tmp_path: Path, name: str, query: Callable[[], Any]
-) -> None:
+@pytest.mark.parametrize(
+    ("name", "query"), list(queries()), ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_every_list_query_is_served_by_an_index(tmp_path: Path, name: str, query: Callable[[], Any]) -> None:
     watched = Watched()
     in_store(tmp_path, lambda: watched(query))
     assert watched.plans
