@@ -6,12 +6,15 @@ Made when the first tool runs; a turn without tools pays for nothing of it.
 from __future__ import annotations
 
 import os
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mcode_exec import paths
 from mcode_exec.executor.preparation import Prepared, outputs_dir
+from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
 from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.permission import Need
 from mcode_exec.records.tool import LeftoverProcess
 
 if TYPE_CHECKING:
@@ -61,7 +64,16 @@ class Surroundings:
             command_limit_s=timeouts.command_s,
             command_limit_max_s=timeouts.command_max_s,
             takes_images=self._prepared.model.info.takes_images,
+            may_show=self._may_show,
         )
+
+    @cached_property
+    def judge(self) -> Judge:
+        return Judge(self._prepared.rules, self.scope)
+
+    def _may_show(self, path: str) -> bool:
+        needs = (Need(permission="grep", subject=path), Need(permission="read", subject=path))
+        return self.judge.judge(needs).verdict == "allow"
 
     def _set_up(self) -> tuple[CommandRunner, ReadState]:
         from mcode_exec.sandbox.environment import command_environment

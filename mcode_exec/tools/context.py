@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class ToolContext:
         command_limit_s: float,
         command_limit_max_s: float,
         takes_images: bool,
+        may_show: Callable[[str], bool],
     ) -> None:
         #: absolute; relative paths are from here
         self.workspace = workspace
@@ -40,6 +42,8 @@ class ToolContext:
         self.command_limit_max_s = command_limit_max_s
         #: whether the model can be shown images
         self.takes_images = takes_images
+        #: whether a search may show lines of the file at this absolute path: it finds files that nobody judged
+        self.may_show = may_show
 
     @property
     def output_path(self) -> str:

@@ -2,7 +2,8 @@
 
 Either runs as a command under the runner: bounded, killed on an abort, without
 secrets in its environment.  `.env` files are searched only when named
-outright, since reading them is a permission of its own.
+outright, since reading them is a permission of its own; of other files lines
+are shown only where the rules would let them be read.
 """
 
 from __future__ import annotations
@@ -51,13 +52,15 @@ async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
         raise ToolFailure(
             f"the search took longer than {LIMIT_S:g} s; give a narrower path or a simpler pattern"
         )
-    lines, is_more = _format(result, search, ctx)
+    lines, is_more, hidden = _format(result, search, ctx)
     # rg: 2 also when some file could not be read
     if result.exit_code not in (0, 1) and not lines:
         raise ToolFailure(f"the search failed: {decode(result.head).strip() or 'unknown reason'}")
     text = "\n".join(lines) or f"no match for {search.pattern}"
     if is_more:
         text += f"\n[more than {len(lines)} lines; use a narrower pattern, path or glob]"
+    if hidden:
+        text += f"\n[matches in {hidden} file{'s' if hidden > 1 else ''} left out: the rules do not let them be read]"
     capped = cap(text, ctx.output_path)
     return ToolOutcome(
         content=capped.text,
@@ -163,24 +166,30 @@ async def _run(command: list[str], search: _Search, ctx: ToolContext) -> Command
         raise ToolFailure(f"the search could not be started: {error}") from error
 
 
-def _format(result: CommandResult, search: _Search, ctx: ToolContext) -> tuple[list[str], bool]:
-    """(lines for the model, whether there are more)"""
+def _format(result: CommandResult, search: _Search, ctx: ToolContext) -> tuple[list[str], bool, int]:
+    """(lines for the model, whether there are more, number of files that may not be shown)"""
     raw = result.head + result.tail
     is_more = result.total_bytes > len(raw)
     if is_more:
         raw = result.head.rpartition(b"\n")[0]
     lines: list[str] = []
+    may_show: dict[bytes, bool] = {}
     for line in raw.split(b"\n"):
         name, separator, text = line.partition(b"\0")
         if line == b"--":
-            lines.append("--")
+            if lines and lines[-1] != "--":
+                lines.append("--")
         elif separator:
-            path = os.fsdecode(name.removeprefix(b"./"))
-            shown = display(f"{search.directory.rstrip('/')}/{path}", ctx.workspace)
-            lines.append(_line(shown, decode(text).removesuffix("\r")))
+            path = f"{search.directory.rstrip('/')}/{os.fsdecode(name.removeprefix(b'./'))}"
+            if name not in may_show:
+                # a file named outright was judged before the call ran
+                may_show[name] = search.file is not None or ctx.may_show(path)
+            if may_show[name]:
+                lines.append(_line(display(path, ctx.workspace), decode(text).removesuffix("\r")))
+    hidden = list(may_show.values()).count(False)
     if len(lines) > search.limit:
-        return lines[: search.limit], True
-    return lines, is_more
+        return lines[: search.limit], True, hidden
+    return lines, is_more, hidden
 
 
 def _line(shown: str, text: str) -> str:

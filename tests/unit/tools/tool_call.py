@@ -44,6 +44,7 @@ class Session:
             call_id=f"call_{self.calls}",
             command_limit_s=20.0,
             command_limit_max_s=30.0,
+            may_show=lambda _: True,
             takes_images=self.takes_images,
         )
 
