@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 from typing import Any
 
-from timing import Row, median, ms, world
+from timing import Row, median, ms, must_succeed, timed, world
 
 STEPS = 20
 STEP_OVERHEAD_S = 0.011
@@ -36,9 +36,14 @@ def run(runs: int) -> list[Row]:
         peer.script(say("hello"))
         mcode.exec("say hello").check()
         hello = len(peer.last.body)
+        bare = [
+            must_succeed(timed(["bash", "-c", "echo x"], env=mcode.environment(), cwd=mcode.workspace))
+            for _ in range(STEPS)
+        ]
     overhead = median(overheads)
     grows_alike = grown <= 1.05 * talked + 64 and max(fixed) <= fixed[0] + 64
     return [
+        Row("bash -c 'echo x', started by this script", ms(median([one.wall_s for one in bare])), "", None),
         Row("last byte → next request, bash: echo", ms(overhead), "< 11 ms", overhead < STEP_OVERHEAD_S),
         Row("first request of a hello", f"{hello} bytes", "< 8000 bytes", hello < FIRST_REQUEST_BYTES),
         Row(
