@@ -29,8 +29,8 @@ def scan(argv: Sequence[str]) -> Wanted:
     named = _last_value(flags, "--output-format")
     return Wanted(
         output_format=_FORMATS.get(named or "", "text"),
-        result_file=_last_value(flags, "--result"),
-        diagnostics_dir=_last_value(flags, "--diagnostics-dir"),
+        result_file=_last_value(flags, "--result") or None,
+        diagnostics_dir=_last_value(flags, "--diagnostics-dir") or None,
         verbose="-v" in flags or "--verbose" in flags,
     )
 

@@ -103,6 +103,8 @@ def _prompt_sources(flags: dict[str, Any]) -> tuple[str | None, str | None]:
         from mcode_exec.cli.flag_types import text_of_argument
 
         prompt = text_of_argument(prompt, "PROMPT")
+    if input_source == "":
+        raise InvocationError("--input is empty.")
     if input_source is None and not (prompt or "").strip() and not flags["files"]:
         raise InvocationError(
             "nothing to run: give a PROMPT, --input FILE, or --input - to read it from stdin."
@@ -124,6 +126,19 @@ _FILES = {
     "session_id_file": "--session-id-file",
 }
 
+#: further flags that name something, and cannot name nothing (an unset variable in a script)
+_NAMES = {
+    "request_id": "--request-id",
+    "cwd": "--cwd",
+    "model": "--model",
+    "effort": "--effort",
+    "agent": "--agent",
+    "system_prompt_file": "--system-prompt-file",
+    "config_file": "--config",
+    "data_dir": "--data-dir",
+    "diagnostics_dir": "--diagnostics-dir",
+}
+
 
 def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
     given = [flag for name, flag in _SELECTORS.items() if flags[name]]
@@ -137,7 +152,7 @@ def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
         raise InvocationError("-q and -v cannot be combined.")
     if flags["input_format"] is not None and not has_input:
         raise InvocationError("--input-format needs --input.")
-    for name, flag in {**_SELECTORS, **_FILES, "request_id": "--request-id", "cwd": "--cwd"}.items():
+    for name, flag in {**_SELECTORS, **_FILES, **_NAMES}.items():
         if flags[name] == "":
             raise InvocationError(f"{flag} is empty.")
     seen: dict[str, str] = {}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sqlite3
-import stat
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ import pytest
 from tests.support.mcode import KEY, Mcode, Run
 from tests.support.peer import Peer
 from tests.support.steps import call, forever, hang, raw, reset, say, status, stream_error, think
-from tests.support.wire import ANTHROPIC, CHAT
+from tests.support.wire import CHAT
 
 FEW_RETRIES = 'base_delay = "10ms"\nmax_retries = 2'
 
@@ -175,7 +173,7 @@ def test_an_answer_without_text_is_no_success(mcode: Mcode, peer: Peer, api: str
 
 def test_a_refused_connection_names_host_and_port(mcode: Mcode) -> None:
     mcode.configure(base_url="http://127.0.0.1:9/v1", retry=FEW_RETRIES)
-    text, as_json = both_ways(mcode, "hi")
+    text, _as_json = both_ways(mcode, "hi")
     assert text.code == 69
     assert "127.0.0.1:9" in text.err
     assert "refused" in text.err.lower()
