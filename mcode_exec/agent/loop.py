@@ -6,7 +6,7 @@ answer is committed, and only committed calls run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mcode_exec.agent.limits import check_before_call, output_cap
@@ -50,14 +50,20 @@ class AgentLoop:
     """One turn of the agent."""
 
     def __init__(
-        self, *, task: AgentTask, ports: Ports, judge: Judge, state: TurnState, messages: Sequence[Message]
+        self,
+        *,
+        task: AgentTask,
+        ports: Ports,
+        judge: Callable[[], Judge],
+        state: TurnState,
+        messages: Sequence[Message],
     ) -> None:
         self._task = task
         self._ports = ports
         self._judge = judge
         self._state = state
         self._messages = list(messages)
-        self._guard = LoopGuard(is_allowed=lambda: _allows_loops(judge))
+        self._guard = LoopGuard(is_allowed=lambda: _allows_loops(judge()))
         #: pieces of an answer that the output limit cut into several
         self._pieces: list[str] = []
         self._message_id = ""
@@ -177,7 +183,7 @@ class AgentLoop:
         step = StepCalls(
             task=self._task,
             ports=self._ports,
-            judge=self._judge,
+            judge=self._judge(),
             guard=self._guard,
             state=self._state,
             message_id=self._message_id,

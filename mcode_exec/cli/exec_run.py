@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
 import sys
 import threading
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 #: after the deadline: for settlement and a reader that still reads; then the process goes, come what may
 _READER_GRACE_S = 4.0
 _LAST_GRACE_S = 4.8
+#: main.py turned the collector off: a short run ends before it is needed
+_NO_COLLECTOR_S = 0.5
 #: how long closing store and connections may take once the result is out
 _CLOSE_S = 2.0
 
@@ -82,6 +85,7 @@ class Execution:
         self._tell_of_stray_errors(loop)
         self._watch_deadline(loop)
         self._signals.attach(loop, self._signalled)
+        loop.call_later(_NO_COLLECTOR_S, _collect_again)
         if is_stdout_closed:
             writer.stdout.fail(OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
             self._stdout_gone()
@@ -200,6 +204,12 @@ class Execution:
             if self._invocation.verbose:
                 sink.say(f"while closing: {type(error).__name__}: {error}")
         await sink.close()
+
+
+def _collect_again() -> None:
+    """From here on garbage is collected; what was loaded so far stays and is not looked at again."""
+    gc.freeze()
+    gc.enable()
 
 
 def _post(loop: asyncio.AbstractEventLoop, action: Callable[[], None]) -> None:

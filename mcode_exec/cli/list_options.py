@@ -53,7 +53,9 @@ def data_dir(command: _Command) -> _Command:
 def await_result(work: Coroutine[Any, Any, _T]) -> _T:
     """Run one coroutine to its end on a loop of its own."""
     import asyncio
+    import gc
 
+    gc.enable()  # main.py turned it off for the start
     return asyncio.run(work)
 
 

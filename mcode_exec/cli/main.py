@@ -8,18 +8,23 @@ unsaid.  Each command is a module of its own, imported when it is named.
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-import time
-from typing import NoReturn
+import gc
 
-import click
+# A tenth of the start-up is the collector looking at modules that stay anyway; `collect_again` turns it on.
+gc.disable()
 
-from mcode_exec.cli import descriptors
-from mcode_exec.cli.argv_scan import scan
-from mcode_exec.cli.signals import SignalDoor, default_interrupt
-from mcode_exec.version import VERSION
+import importlib  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from typing import NoReturn  # noqa: E402
+
+import click  # noqa: E402
+
+from mcode_exec.cli import descriptors  # noqa: E402
+from mcode_exec.cli.argv_scan import scan  # noqa: E402
+from mcode_exec.cli.signals import SignalDoor, default_interrupt  # noqa: E402
+from mcode_exec.version import VERSION  # noqa: E402
 
 #: command -> module of this room that defines `command`
 _COMMANDS = {

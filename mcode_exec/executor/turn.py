@@ -27,7 +27,6 @@ from mcode_exec.executor.surroundings import Surroundings
 from mcode_exec.faults import fault
 from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
-from mcode_exec.permissions.judge import Judge
 from mcode_exec.records.event import (
     Notice,
     SessionResumed,
@@ -54,6 +53,7 @@ from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.permissions.judge import Judge
 
 
 class TurnRun:
@@ -95,6 +95,7 @@ class TurnRun:
             with_deltas=invocation.deltas and invocation.output_format == "stream-json",
         )
         self._watching: asyncio.Task[None] | None = None
+        self._made_judge: Judge | None = None
 
     async def run(self) -> Result:
         """Run to the settled result."""
@@ -155,14 +156,21 @@ class TurnRun:
             clock=runtime.clock,
             set_phase=self._set_phase,
         )
-        judge = Judge(prepared.rules, self._surroundings.scope)
         loop = AgentLoop(
-            task=task, ports=ports, judge=judge, state=self._state, messages=transcript(door.records)
+            task=task, ports=ports, judge=self._judge, state=self._state, messages=transcript(door.records)
         )
         try:
             await loop.run()
         finally:
             await door.settle()
+
+    def _judge(self) -> Judge:
+        """The judge of this turn, made when it is first asked: a turn without tools pays for none."""
+        if self._made_judge is None:
+            from mcode_exec.permissions.judge import Judge
+
+            self._made_judge = Judge(self._prepared.rules, self._surroundings.scope)
+        return self._made_judge
 
     def _set_phase(self, phase: str) -> None:
         self._supervisor.phase = phase
@@ -170,8 +178,10 @@ class TurnRun:
     async def _task(self) -> AgentTask:
         prepared, invocation = self._prepared, self._invocation
         model = prepared.model
-        judge = Judge(prepared.rules, self._surroundings.scope)
-        offered = [name for name in prepared.settings.tools if not judge.hides(_permission_of(name))]
+        offered = list(prepared.settings.tools)
+        if prepared.rules.may_hide:
+            judge = self._judge()
+            offered = [name for name in offered if not judge.hides(_permission_of(name))]
         tools = registry.schemas(offered) if model.info.takes_tools else ()
         return AgentTask(
             turn_id=self._turn_id,

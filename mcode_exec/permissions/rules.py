@@ -58,6 +58,11 @@ class RuleSet(Struct, frozen=True, kw_only=True):
     def strongest_first(self) -> tuple[Rule, ...]:
         return (*self.rules, *self.workspace_deny)[::-1]
 
+    @property
+    def may_hide(self) -> bool:
+        """Whether some tool may be denied as a whole: only then is it worth asking a judge which."""
+        return self.preset == "read-only" or any(rule.verdict == "deny" for rule in self.strongest_first)
+
 
 def layer(
     preset: Preset,

@@ -94,8 +94,10 @@ async def _open_any(host: str, port: int, place: str, limit_s: float) -> Pipe:
 
 async def _resolve(host: str, port: int, place: str) -> list[Any]:
     flags = socket.AI_NUMERICHOST
+    # as bytes: a host of type str would load the tables of the IDNA codec
+    name = host.encode("ascii", "replace")
     try:
-        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        return socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=flags)
     except (OSError, UnicodeError):
         pass
     loop = asyncio.get_running_loop()
@@ -113,7 +115,7 @@ async def _resolve(host: str, port: int, place: str) -> list[Any]:
         found: list[Any] | None = None
         failure: Exception | None = None
         try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
             failure = error
         try:

@@ -79,6 +79,8 @@ def _host_and_port(netloc: str) -> tuple[str, int | None]:
 
 
 def _ascii_host(host: str) -> str:
+    if host.isascii():
+        return host  # and the codec, with its tables, stays unloaded
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError:
