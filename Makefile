@@ -59,8 +59,13 @@ run: $(VENV)/.run
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m 'not peer and not model and not slow'
 
-test-peers: $(VENV)/.dev $(VENV)/.run
-	$(BIN)/python -m pytest -m 'peer or model' tests/peers
+$(VENV)/.peers: $(VENV)/.run
+	@command -v npm >/dev/null || { echo 'test-peers needs npm (Debian: apt-get install npm)' >&2; exit 1; }
+	npm install --silent --no-fund --no-audit --prefix $(VENV)/peers @copilotkit/aimock@1
+	@touch $@
+
+test-peers: $(VENV)/.dev $(VENV)/.run $(VENV)/.peers
+	$(BIN)/python -m pytest -m 'peer or model'
 
 test-faults: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m slow

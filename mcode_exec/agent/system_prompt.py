@@ -43,11 +43,8 @@ class PromptFacts(Struct, frozen=True, kw_only=True):
     size: Literal["full", "small"] = "full"
 
 
-_SMALL = (
-    "You are mcode, an assistant for programmers that runs from the command line. "
-    "Answer the request directly and briefly. You have no tools: you cannot read files, run commands "
-    "or look anything up, so never claim that you did. If you do not know, say so."
-)
+# A model of this size loses the question in anything longer; tried with SmolLM2-135M.
+_SMALL = "Answer directly and briefly. You have no tools."
 
 _ROLE = """\
 You are mcode, a coding agent. You carry out one task in the user's workspace, started by a script or CI job. \

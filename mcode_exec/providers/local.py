@@ -20,8 +20,6 @@ from mcode_exec.errors import ConfigError
 
 #: context that the built-in model was trained for, tokens
 CONTEXT_TOKENS = 8192
-#: with this prompt the built-in model answers plainly; a longer one confuses it, and it reads slowly
-SYSTEM_PROMPT = "Answer directly and briefly. You have no tools."
 
 _BUILT_IN_DESCRIPTION = (
     "SmolLM2-135M, 135 million parameters, runs on this machine, no tools: "

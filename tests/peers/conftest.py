@@ -83,5 +83,5 @@ def llama() -> Iterator[Llama]:
 def plain(mcode: Mcode) -> list[str]:
     """Flags for a model that is too small for tools: one short system prompt and nothing else."""
     prompt = mcode.root / "system.txt"
-    prompt.write_text(local.SYSTEM_PROMPT)
+    prompt.write_text("Answer directly and briefly. You have no tools.")
     return ["--tools", "none", "--system-prompt-file", str(prompt), "--no-project-instructions"]
