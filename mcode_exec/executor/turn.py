@@ -19,6 +19,7 @@ from mcode_exec.agent.loop import AgentLoop
 from mcode_exec.agent.ports import AgentTask, TurnState
 from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
 from mcode_exec.config import agent_prompt
+from mcode_exec.errors import McodeError
 from mcode_exec.executor import outcome
 from mcode_exec.executor.ports import TurnPorts
 from mcode_exec.executor.preparation import Prepared
@@ -93,9 +94,11 @@ class TurnRun:
             turn_id=self._turn_id,
             sink=sink,
             with_deltas=invocation.deltas and invocation.output_format == "stream-json",
+            settle=self._rows_settled,
         )
         self._watching: asyncio.Task[None] | None = None
         self._made_judge: Judge | None = None
+        self._door: CommitDoor | None = None
 
     async def run(self) -> Result:
         """Run to the settled result."""
@@ -123,9 +126,17 @@ class TurnRun:
             self._surroundings.remove()
 
     async def _loop(self) -> None:
+        try:
+            await self._converse()
+        except McodeError as error:
+            # What a server said may repeat our key, and from here the message goes into the store.
+            error.args = (self._prepared.redactor.text(error.message), *error.args[1:])
+            raise
+
+    async def _converse(self) -> None:
         runtime, prepared, session = self._runtime, self._prepared, self._session
         await self._say_session()
-        door, self._history = await open_door(
+        door, self._history = self._door, _ = await open_door(
             store=runtime.store,
             sessions_dir=runtime.sessions_dir,
             session=session,
@@ -163,6 +174,13 @@ class TurnRun:
             await loop.run()
         finally:
             await door.settle()
+
+    async def _rows_settled(self) -> None:
+        if self._door is not None:
+            try:
+                await self._door.settle()
+            except McodeError:
+                pass  # the turn itself ends by it; a reader only takes what is there
 
     def _judge(self) -> Judge:
         """The judge of this turn, made when it is first asked: a turn without tools pays for none."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from mcode_exec.paths import make_private_dir
+
 HEAD_BYTES = 64 * 1024
 TAIL_BYTES = 64 * 1024
 #: the most that one command may leave on disk
@@ -63,7 +65,7 @@ class OutputCapture:
         if self._wanted_path is None or not self.spill_is_whole:
             return
         try:
-            os.makedirs(os.path.dirname(self._wanted_path), mode=0o700, exist_ok=True)
+            make_private_dir(os.path.dirname(self._wanted_path))
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             self._fd = os.open(self._wanted_path, flags, 0o600)
         except OSError:

@@ -10,6 +10,8 @@ import os
 
 from msgspec import Struct
 
+from mcode_exec.paths import make_private_dir
+
 #: what the model gets of one output; the rest is in the file
 MAX_BYTES = 50 * 1024
 MAX_LINES = 2000
@@ -101,7 +103,7 @@ def write_output(raw: bytes, path: str) -> bool:
     """Whether the whole output could be kept; failing to keep it does not fail the tool."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        make_private_dir(os.path.dirname(path))
         with open(os.open(path, flags, 0o600), "wb") as file:
             file.write(raw)
     except OSError:

@@ -42,8 +42,7 @@ _HARDENED = (
     "safe.directory=*",
 )
 
-#: variables that would point git at another repository or make it run something
-_DROPPED_PREFIXES = ("GIT_",)
+#: no other GIT_ variable passes: it could point git at another repository or make it run something
 _FIXED = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_TERMINAL_PROMPT": "0",
@@ -238,10 +237,8 @@ def run_git(
     command = [git]
     for option in _HARDENED:
         command += ["-c", option]
-    env = {name: value for name, value in os.environ.items() if not name.startswith(_DROPPED_PREFIXES)}
-    env.update(_FIXED)
     try:
-        return run_program([*command, *arguments], cwd=cwd, env=env, limit_s=limit_s, stop=stop)
+        return run_program([*command, *arguments], cwd=cwd, env=_FIXED, limit_s=limit_s, stop=stop)
     except OSError:
         return None
 

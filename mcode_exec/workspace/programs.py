@@ -1,5 +1,6 @@
 """Running a helper program (git, rg) so that it can be abandoned: bounded, no stdin, its tree small and known.
 
+It gets what it needs of our environment and nothing else, so no secret.
 Blocking: callers on the loop go through a thread and set `stop` to give up.
 """
 
@@ -15,6 +16,22 @@ from functools import cache
 from msgspec import Struct
 
 _POLL_S = 0.05
+
+#: variables that a helper program gets
+_PASSED = frozenset(
+    {
+        "PATH",
+        "HOME",
+        "XDG_CONFIG_HOME",
+        "USER",
+        "LOGNAME",
+        "TMPDIR",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "LD_LIBRARY_PATH",
+    }
+)
 
 
 class Stop:
@@ -48,9 +65,14 @@ def find_program(name: str) -> str | None:
 
 
 def run_program(
-    arguments: Sequence[str], *, cwd: str, env: Mapping[str, str], limit_s: float, stop: Stop | None = None
+    arguments: Sequence[str],
+    *,
+    cwd: str,
+    limit_s: float,
+    env: Mapping[str, str] | None = None,
+    stop: Stop | None = None,
 ) -> ProgramResult:
-    """Run to the end, or kill it after `limit_s` seconds or when `stop` is set.
+    """Run to the end, or kill it after `limit_s` seconds or when `stop` is set; `env` goes on top of what it gets.
 
     Raises: OSError when it cannot be started.
     """
@@ -61,7 +83,7 @@ def run_program(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
-        env=env,
+        env={**{name: value for name, value in os.environ.items() if name in _PASSED}, **(env or {})},
         # not start_new_session: a child in our own session is never taken for a stray of a command
         process_group=0,
     ) as process:

@@ -68,7 +68,7 @@ def _by_rg(directory: str, limit_s: float, stop: Stop) -> list[str] | None:
         return None
     arguments = [rg, "--files", "--null", *rg_options(directory)]
     try:
-        result = run_program(arguments, cwd=directory, env=os.environ, limit_s=limit_s, stop=stop)
+        result = run_program(arguments, cwd=directory, limit_s=limit_s, stop=stop)
     except OSError:
         return None
     if result.exit_code is None:
