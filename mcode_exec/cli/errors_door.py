@@ -139,16 +139,19 @@ def _emit_result(error: McodeError, wanted: Wanted) -> None:
     import asyncio
 
     from mcode_exec.ids import new_run_id
+    from mcode_exec.output.files import descriptor_of
     from mcode_exec.output.output_files import FileNames
     from mcode_exec.output.sinks import SinkOptions, open_sink
     from mcode_exec.output.writer import Writer
 
     run_id = new_run_id()
-    output_format = wanted.output_format
+    output_format, result_file = wanted.output_format, wanted.result_file
+    if output_format != "text" and result_file is not None and descriptor_of(result_file) == 1:
+        result_file = None  # stdout has it already
     options = SinkOptions(
         run_id=run_id,
         output_format=output_format,  # type: ignore[arg-type]  # argv_scan gives only these
-        files=FileNames(result=wanted.result_file),
+        files=FileNames(result=result_file),
     )
 
     async def emit() -> None:

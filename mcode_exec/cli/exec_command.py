@@ -7,6 +7,7 @@ store, the configuration or a file is the executor's.
 
 from __future__ import annotations
 
+import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -155,8 +156,23 @@ def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
     for name, flag in {**_SELECTORS, **_FILES, **_NAMES}.items():
         if flags[name] == "":
             raise InvocationError(f"{flag} is empty.")
-    seen: dict[str, str] = {}
-    for name, flag in _FILES.items():
-        path = flags[name]
-        if path is not None and seen.setdefault(path, flag) != flag:
-            raise InvocationError(f"{seen[path]} and {flag} cannot be combined on the same file {path!r}.")
+    _check_targets({flag: flags[name] for name, flag in _FILES.items() if flags[name] is not None}, flags)
+
+
+def _check_targets(targets: dict[str, str], flags: dict[str, Any]) -> None:
+    """Each file, whatever its spelling, takes one kind of content; so does the stdout of a program's format."""
+    if not targets:
+        return
+    from mcode_exec.output.files import descriptor_of
+
+    output_format = FORMATS[flags["output_format"]]
+    seen: dict[int | str, str] = {}
+    for flag, path in targets.items():
+        number = descriptor_of(path)
+        if number == 1 and output_format != "text":
+            raise InvocationError(
+                f"{flag} {path} and --output-format {output_format} cannot be combined: both write to stdout."
+            )
+        target = os.path.realpath(path) if number is None else number
+        if target != os.devnull and seen.setdefault(target, flag) != flag:
+            raise InvocationError(f"{seen[target]} and {flag} cannot be combined on the same file {path!r}.")
