@@ -132,8 +132,8 @@ RETRIED_CODES = frozenset(code for code, (_, exit_code) in MODEL_CALL_CODES.item
 class ModelCallError(McodeError):
     """A model call failed.
 
-    `retry_after_ms` is the server's hint, already parsed; `usage` is what the
-    provider billed for the failed attempt, if it said so.
+    `retry_after_ms` is the server's hint, already parsed; `details["failed_usage"]`
+    is what the provider billed for the failed attempts, as far as it said so.
     """
 
     category = "provider"

@@ -33,6 +33,7 @@ from mcode_exec.records.model import (
     ThinkingDelta,
 )
 from mcode_exec.records.permission import Need
+from mcode_exec.records.usage import Usage
 
 if TYPE_CHECKING:
     from mcode_exec.permissions.judge import Judge
@@ -117,9 +118,21 @@ class AgentLoop:
             max_output_tokens=output_cap(self._task.limits, state, self._task.model),
             effort=self._task.effort,
         )
-        answer = await ports.complete(request, self._on_fact, may_be_empty=state.latest_text is not None)
+        try:
+            answer = await ports.complete(request, self._on_fact, may_be_empty=state.latest_text is not None)
+        except ModelCallError as error:
+            await self._keep_failed(error.details.get("failed_usage", ()))
+            raise
         await self._commit_answer(answer)
         return answer
+
+    async def _keep_failed(self, usages: tuple[Usage, ...]) -> None:
+        """A call that gave no answer may have been billed all the same."""
+        price = self._task.model.price
+        for usage in usages:
+            self._state.add_usage(usage, price.cost_usd(usage) if price else None)
+        if usages:
+            await self._ports.add_failed(self._message_id, usages)
 
     def _on_fact(self, fact: ModelFact) -> None:
         emit = self._ports.emit

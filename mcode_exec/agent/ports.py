@@ -50,6 +50,10 @@ class Ports(Protocol):
         """Make a record permanent; the loop goes on only then."""
         ...
 
+    async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
+        """Keep what a call cost that gave no answer."""
+        ...
+
     def emit(self, fact: LiveFact) -> None:
         """Show a live fact; never waits."""
         ...

@@ -49,6 +49,8 @@ def workspace_of(invocation: Invocation, env: Mapping[str, str]) -> str | None:
         return None if invocation.session is not None else _current_directory()
     if invocation.cwd is None:
         return _current_directory()
+    if invocation.cwd.startswith("~") and invocation.cwd[1:2] not in ("", "/"):
+        raise InvocationError(f"--cwd {invocation.cwd}: only ~ alone is expanded; write the path out")
     path = user_path(invocation.cwd, env, name="--cwd")
     real = os.path.realpath(path)
     if not os.path.isdir(real):

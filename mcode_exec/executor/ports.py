@@ -60,6 +60,9 @@ class TurnPorts:
     async def commit(self, record: HistoryRecord, *, failed: tuple[Usage, ...] = ()) -> None:
         await self._door.commit(record, failed=tuple(self._attempt(usage) for usage in failed))
 
+    async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
+        await self._door.add_failed_attempts(message_id, tuple(self._attempt(usage) for usage in failed))
+
     def _attempt(self, usage: Usage) -> FailedAttempt:
         ref, price = self._task.model.ref, self._task.model.price
         cost = price.cost_usd(usage) if price else None

@@ -8,6 +8,7 @@ the store: committed items are never lost and never told twice.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
@@ -33,6 +34,7 @@ class Supervisor:
         turn_id: str,
         sink: Sink,
         with_deltas: bool,
+        settle: Callable[[], Awaitable[None]],
     ) -> None:
         self._store = store
         self._stream = stream
@@ -41,6 +43,8 @@ class Supervisor:
         self._session_id = session_id
         self._turn_id = turn_id
         self._sink = sink
+        #: waits until what the stream has published is in the store
+        self._settle = settle
         self._projector = EventProjector(with_deltas=with_deltas)
         #: what is going on, for heartbeats
         self.phase = "starting"
@@ -84,6 +88,7 @@ class Supervisor:
                 missed=missed,
             )
         )
+        await self._settle()
         anchor = user_message_id(self._session_id, "turn:" + self._turn_id)
         resumed = await after_message(self._store, self._stream, self._session_id, anchor)
         if resumed is None:

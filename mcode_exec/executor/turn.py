@@ -93,7 +93,8 @@ class TurnRun:
             session_id=accepted.receipt.session_id,
             turn_id=self._turn_id,
             sink=sink,
-            with_deltas=invocation.deltas and invocation.output_format == "stream-json",
+            with_deltas=invocation.deltas
+            and (invocation.output_format == "stream-json" or invocation.events_file is not None),
             settle=self._rows_settled,
         )
         self._watching: asyncio.Task[None] | None = None
@@ -136,7 +137,7 @@ class TurnRun:
     async def _converse(self) -> None:
         runtime, prepared, session = self._runtime, self._prepared, self._session
         await self._say_session()
-        door, self._history = self._door, _ = await open_door(
+        door, self._history = await open_door(
             store=runtime.store,
             sessions_dir=runtime.sessions_dir,
             session=session,
@@ -147,6 +148,7 @@ class TurnRun:
             agent=prepared.agent.name if prepared.agent else None,
             clock=runtime.clock,
         )
+        self._door = door
         for code, message in self._history.notices:
             await self._sink.event(Notice(code=code, message=message))
         task = await self._task()

@@ -1,7 +1,7 @@
 """The one door through which a turn's facts become permanent.
 
-History first (fsync), rows after, both only while the lease token still signs
-the session's lock; then the frame.  Rows are projections of history records:
+History first (fsync), then the frame, rows after, all only while the lease
+token still signs the session's lock.  Rows are projections of history records:
 `finish_rows` makes those that a crash left unwritten, with the same functions.
 A commit that was cancelled goes on to its end; the next one waits for it.
 """
@@ -64,6 +64,8 @@ class CommitDoor:
         self._last_user_id: str | None = None
         #: the failure that closed the door; every later commit meets it again
         self._broken: Exception | None = None
+        #: rows of the newest record, while they are being written
+        self._rows: asyncio.Task[None] | None = None
 
     @property
     def records(self) -> list[HistoryRecord]:
@@ -77,8 +79,10 @@ class CommitDoor:
         failed: tuple[FailedAttempt, ...] = (),
         prefix_body: bytes | None = None,
     ) -> None:
-        """Make `record` permanent: in history, in rows, on the stream.
+        """Make `record` permanent: when this returns it is in history and on the stream.
 
+        Its rows follow while the turn goes on; the next commit, and `settle`, wait
+        for them and raise what went wrong with them.
         Raises: LeaseLostError; StoreFailedError; StoreBusyError when rows could not be
             written (history has the record: the next open finishes them).
         """
@@ -88,19 +92,39 @@ class CommitDoor:
         self, record: HistoryRecord, failed: tuple[FailedAttempt, ...], prefix_body: bytes | None
     ) -> None:
         async with self._turnstile:
-            if self._broken is not None:
-                raise self._broken
+            await self._rows_written()
             try:
-                await self._store.read(self._check_lease)
                 fault("before-append")
-                await self._store.on_thread(lambda: self._history.append((record,), self._clock.now_ms()))
+                await self._store.guarded(
+                    self._check_lease, lambda: self._history.append((record,), self._clock.now_ms())
+                )
                 fault("after-append")
-                await self._store.write(lambda: self._write_rows(record, failed, prefix_body))
-                fault("after-rows")
             except Exception as error:
                 self._broken = error
                 raise
+            size = self._history.size
             self._stream.publish_committed(record)
+            self._rows = asyncio.ensure_future(self._write(record, failed, prefix_body, size))
+
+    async def _write(
+        self,
+        record: HistoryRecord,
+        failed: tuple[FailedAttempt, ...],
+        prefix_body: bytes | None,
+        size: int,
+    ) -> None:
+        try:
+            await self._store.write(lambda: self._write_rows(record, failed, prefix_body, size))
+            fault("after-rows")
+        except Exception as error:  # raised to whoever commits or settles next
+            self._broken = error
+
+    async def _rows_written(self) -> None:
+        if self._rows is not None:
+            await asyncio.wait([self._rows])
+            self._rows = None
+        if self._broken is not None:
+            raise self._broken
 
     def _check_lease(self) -> None:
         if not turn_rows.holds_lock(self._session_id, self._token):
@@ -109,7 +133,11 @@ class CommitDoor:
             )
 
     def _write_rows(
-        self, record: HistoryRecord, failed: tuple[FailedAttempt, ...], prefix_body: bytes | None
+        self,
+        record: HistoryRecord,
+        failed: tuple[FailedAttempt, ...],
+        prefix_body: bytes | None,
+        size: int,
     ) -> None:
         self._check_lease()
         if prefix_body is not None and record.prefix is not None:
@@ -119,9 +147,7 @@ class CommitDoor:
             self._last_user_id = record.id
         for attempt in failed:
             self._add_failed(record.id, attempt)
-        session_rows.update_session(
-            self._session_id, history_bytes=self._history.size, updated_ms=self._clock.now_ms()
-        )
+        session_rows.update_session(self._session_id, history_bytes=size, updated_ms=self._clock.now_ms())
 
     async def add_failed_attempts(self, message_id: str, failed: tuple[FailedAttempt, ...]) -> None:
         """Keep what failed calls cost when no message of theirs is committed."""
@@ -148,9 +174,12 @@ class CommitDoor:
         )
 
     async def settle(self) -> None:
-        """Wait until a commit that was cut off has come to its end."""
+        """Wait until everything committed has its rows, a commit that was cut off included.
+
+        Raises: what went wrong with a commit.
+        """
         async with self._turnstile:
-            return
+            await self._rows_written()
 
 
 def write_record_rows(
@@ -188,7 +217,7 @@ def write_record_rows(
 
 
 def _complete_call(session_id: str, result: ToolResultBlock, open_calls: dict[str, str]) -> None:
-    message_id = open_calls.pop(result.call_id, None)
+    message_id = open_calls.get(result.call_id)
     if message_id is not None:
         found = message_rows.find_message(session_id, message_id)
         message = found[1] if found else None

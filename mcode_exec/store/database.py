@@ -139,6 +139,19 @@ class Store:
 
         return await self._retry(job)
 
+    async def guarded(self, check: Callable[[], None], function: Callable[[], T]) -> T:
+        """Run `function` on the store thread right after `check` has passed in a read of its own.
+
+        Only the check is tried again when the store is busy: `function` runs at most once.
+        """
+
+        def job() -> T:
+            with self._database.atomic("DEFERRED"):
+                check()
+            return function()
+
+        return await self._retry(job)
+
     async def on_thread(self, function: Callable[[], T]) -> T:
         """Run `function` on the store thread, outside a transaction (file work that keeps its order)."""
         return await self._thread.submit(function)
@@ -149,7 +162,8 @@ class Store:
         while True:
             try:
                 return await self._thread.submit(job)
-            except (peewee.DatabaseError, peewee.InterfaceError, sqlite3.Error) as error:
+            except (peewee.DatabaseError, peewee.InterfaceError, sqlite3.Error) as raised:
+                error = _cause(raised)
                 if not _is_busy(error):
                     raise _failure(error, self.path) from error
                 if self._clock.monotonic_s() >= deadline:
@@ -198,6 +212,14 @@ def _migrate_exclusively(database: peewee.SqliteDatabase, path: str, clock: Cloc
         fault("after-migration")
     finally:
         os.close(descriptor)
+
+
+def _cause(error: Exception) -> Exception:
+    """What went wrong first: on a full disk SQLite rolls back itself, and peewee's own rollback then fails."""
+    first = error.__context__
+    while "no transaction is active" in str(error) and isinstance(first, Exception):
+        error, first = first, first.__context__
+    return error
 
 
 def _is_busy(error: Exception) -> bool:
