@@ -77,6 +77,8 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
 
     Raises: InvocationError, ConfigError, KeyMissingError, SessionError, StoreFailedError.
     """
+    if invocation.request_id is not None and not invocation.request_id.strip():
+        raise InvocationError("--request-id is empty")
     settings, workspace = await runtime.settings(invocation)
     config = settings.config
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
@@ -227,8 +229,6 @@ def _request(invocation: Invocation, choice: Choice, prompt: Prompt) -> TurnRequ
     has_selector = bool(invocation.session or invocation.continue_latest or invocation.session_key)
     scope = f"session:{session.id}" if has_selector else f"project:{choice.project.id}"
     request_id = invocation.request_id
-    if request_id is not None and not request_id.strip():
-        raise InvocationError("--request-id is empty")
     return TurnRequest(
         session_id=session.id,
         turn_id=new_turn_id(),
