@@ -1,0 +1,169 @@
+"""--request-id: the same request is run once, whoever asks how often."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+from tests.support.mcode import Mcode, git, make_repository
+from tests.support.peer import Peer
+from tests.support.steps import Gate, call, gated, hang, say, status
+
+
+def test_the_same_request_gives_the_stored_result_and_asks_no_model(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(say("the answer"))
+    first = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
+    second = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
+    assert (first["replayed"], second["replayed"]) == (False, True)
+    assert (first["output"], second["output"]) == ("the answer", "the answer")
+    assert (first["sessionId"], first["turnId"]) == (second["sessionId"], second["turnId"])
+    assert first["runId"] != second["runId"]
+    assert len(peer.calls) == 1
+    text = mcode.exec("x", "--request-id", "r1").check()
+    assert text.out == "the answer\n"
+    events = mcode.exec("x", "--request-id", "r1", "--output-format", "stream-json").check()
+    assert events.events[-1]["type"] == "exec.completed"
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+
+
+def test_a_replay_of_asks_that_were_denied_exits_with_5_again(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "sudo ls"}), say("could not"))
+    first = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check(5)
+    again = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check(5)
+    assert again.result["replayed"]
+    assert again.result["output"] == first.result["output"] == "could not"
+    assert len(peer.calls) == 2
+
+
+def test_another_input_under_the_same_id_is_a_conflict(mcode: Mcode, peer: Peer) -> None:
+    mcode.exec("x", "--request-id", "r1").check()
+    run = mcode.exec("other", "--request-id", "r1", "--output-format", "json").check(4)
+    assert run.result["error"]["code"] == "turn_ingress_conflict"
+    assert len(peer.calls) == 1
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+    mcode.exec("other", "--request-id", "r2").check()
+
+
+def test_an_attachment_is_part_of_the_input(mcode: Mcode, peer: Peer) -> None:
+    note = mcode.workspace / "note.txt"
+    note.write_text("one")
+    mcode.exec("x", "--file", note, "--request-id", "r1").check()
+    mcode.exec("x", "--file", note, "--request-id", "r1").check()
+    note.write_text("two")
+    mcode.exec("x", "--file", note, "--request-id", "r1").check(4)
+    assert len(peer.calls) == 1
+
+
+def test_a_request_that_failed_runs_again_as_the_next_attempt_in_its_session(mcode: Mcode, peer: Peer) -> None:
+    peer.script(status(400, {"error": {"message": "no", "type": "invalid_request_error"}}), say("now"))
+    first = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check(4).result
+    second = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
+    assert (first["attempt"], second["attempt"]) == (1, 2)
+    assert first["sessionId"] == second["sessionId"]
+    assert first["turnId"] != second["turnId"]
+    third = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
+    assert (third["replayed"], third["attempt"]) == (True, 2)
+
+
+def test_a_request_whose_process_was_killed_runs_again(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(hang(), say("now"))
+    first = mcode.start("exec", "x", "--request-id", "r1")
+    peer.wait_for(1)
+    first.kill()
+    first.finish()
+    run = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check()
+    assert (run.result["attempt"], run.result["output"]) == (2, "now")
+    assert mcode.query("SELECT outcome, reason FROM turn_receipts ORDER BY sequence") == [
+        {"outcome": "failed", "reason": "process-restart"},
+        {"outcome": "completed", "reason": None},
+    ]
+
+
+def test_a_request_that_is_running_is_waited_for(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(gated(say("shared"), gate))
+    first = mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json")
+    gate.wait_reached()
+    others = [
+        mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(3)
+    ]
+    late = mcode.exec("x", "--request-id", "r1", "--timeout", "1s", "--output-format", "json").check(6)
+    assert late.result["status"] == "timeout"
+    assert all(one.process.poll() is None for one in others)
+    gate.open()
+    results = [one.finish().check().result for one in (first, *others)]
+    assert [result["replayed"] for result in results] == [False, True, True, True]
+    assert {result["output"] for result in results} == {"shared"}
+    assert len(peer.calls) == 1
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+
+
+def test_who_waits_for_a_request_takes_it_on_when_its_process_dies(mcode: Mcode, peer: Peer) -> None:
+    peer.script(hang(), say("taken on"))
+    first = mcode.start("exec", "x", "--request-id", "r1")
+    peer.wait_for(1)
+    second = mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json")
+    time.sleep(0.6)
+    first.kill()
+    first.finish()
+    result = second.finish().check().result
+    assert (result["attempt"], result["output"], result["replayed"]) == (2, "taken on", False)
+
+
+def test_a_stopped_process_is_still_waited_for(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(gated(say("slow"), gate))
+    first = mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json")
+    gate.wait_reached()
+    os.kill(first.pid, signal.SIGSTOP)
+    second = mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json")
+    time.sleep(0.6)
+    assert second.process.poll() is None
+    os.kill(first.pid, signal.SIGCONT)
+    gate.open()
+    assert first.finish().check().result["turnId"] == second.finish().check().result["turnId"]
+
+
+def test_without_a_selector_an_id_is_unique_in_its_project_with_one_in_its_session(
+    mcode: Mcode, peer: Peer
+) -> None:
+    origin = make_repository(mcode.root / "origin")
+    clone = mcode.root / "clone"
+    git(mcode.root, "clone", "-q", str(origin), str(clone))
+
+    def session_of(cwd: Path, *flags: str) -> tuple[str, bool]:
+        run = mcode.exec("x", "--request-id", "r1", "--output-format", "json", *flags, cwd=cwd).check()
+        return run.result["sessionId"], run.result["replayed"]
+
+    first, replayed = session_of(origin)
+    assert not replayed
+    assert session_of(clone) == (first, True)
+    elsewhere, replayed = session_of(mcode.workspace)
+    assert (elsewhere != first, replayed) == (True, False)
+    keyed, replayed = session_of(origin, "--session-key", "k")
+    assert (keyed != first, replayed) == (True, False)
+    assert session_of(origin, "--session-key", "k") == (keyed, True)
+    assert session_of(origin, "--session", first) == (first, False)
+    assert session_of(origin, "--session", first) == (first, True)
+
+
+def test_an_empty_request_id_is_a_usage_error(mcode: Mcode, peer: Peer) -> None:
+    for empty in ("", "  "):
+        mcode.exec("x", "--request-id", empty).check(2)
+    assert peer.calls == []
+    assert not (mcode.data / "mcode.db").exists() or mcode.query("SELECT id FROM sessions") == []
+
+
+def test_eight_processes_with_one_new_request_run_it_once(mcode: Mcode, peer: Peer) -> None:
+    peer.script(say("once", delay_s=0.01))
+    running = [
+        mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(8)
+    ]
+    results = [one.finish(60).check().result for one in running]
+    assert len(peer.calls) == 1
+    assert sorted(result["replayed"] for result in results) == [False] + [True] * 7
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+    assert len({json.dumps(result["usage"]) for result in results}) == 1
