@@ -9,7 +9,6 @@ asyncio-cancellable, so a trip reaches it within milliseconds.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Literal
 
 AbortReason = Literal[
@@ -40,7 +39,6 @@ class AbortScope:
         #: number of the signal, when the reason is `signal`
         self.signum: int | None = None
         self._task: asyncio.Task[object] | None = None
-        self._watchers: list[Callable[[], None]] = []
 
     @property
     def is_tripped(self) -> bool:
@@ -54,8 +52,6 @@ class AbortScope:
         self.signum = signum
         if self._task is not None:
             self._task.cancel()
-        for watcher in self._watchers:
-            watcher()
         return True
 
     def bind(self, task: asyncio.Task[object]) -> None:
@@ -67,12 +63,6 @@ class AbortScope:
     def release(self) -> None:
         """Stop cancelling: what runs from here on (settlement) must finish."""
         self._task = None
-
-    def on_trip(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher` on the trip, or now if it has happened."""
-        self._watchers.append(watcher)
-        if self.reason is not None:
-            watcher()
 
     def check(self) -> None:
         """Raise `Aborted` if tripped."""

@@ -10,7 +10,6 @@
     ├── BusyError                   admission was rejected, try later             75
     ├── ModelCallError              a model call failed, by class                 69, 77, 4, 3
     ├── TurnFailedError             the loop itself gave up (doom loop, …)         4
-    ├── InteractionRequiredError    an ask with nobody there                       5
     ├── LimitReachedError           steps, cost or tokens                          7
     ├── StoreFailedError            disk full, damaged, unreadable                74
     │   └── HistoryCorruptError     a line of the canonical history is no record   4
@@ -166,14 +165,6 @@ class TurnFailedError(McodeError):
     code = "LOOP_DETECTED"
     category = "runtime"
     exit_code = 4
-
-
-class InteractionRequiredError(McodeError):
-    """The model asked for something that needs a decision, and nobody is there."""
-
-    code = "PERMISSION_ASKED"
-    category = "runtime"
-    exit_code = 5
 
 
 class LimitReachedError(McodeError):

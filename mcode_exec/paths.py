@@ -12,7 +12,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from collections.abc import Mapping
 
 from mcode_exec.errors import ConfigError
@@ -101,24 +100,8 @@ def run_dir(data: str) -> str:
     return os.path.join(data, "run")
 
 
-def owner_lock(data: str, owner: str) -> str:
-    """The file that a live process holds locked; a free lock is a dead owner."""
-    return os.path.join(data, "run", f"{owner}.lock")
-
-
 def sessions_dir(data: str) -> str:
     return os.path.join(data, "sessions")
-
-
-def session_relative_dir(created_at_ms: int, session_id: str) -> str:
-    """`sessions/YYYY/MM/DD/HH-MM-SS-mmm-<session id>`, in UTC, relative to the data directory."""
-    seconds, ms = divmod(created_at_ms, 1000)
-    stamp = time.strftime("%Y/%m/%d/%H-%M-%S", time.gmtime(seconds))
-    return f"sessions/{stamp}-{ms:03d}-{session_id}"
-
-
-def tool_outputs_dir(session_dir: str) -> str:
-    return os.path.join(session_dir, "reports", "tool-outputs")
 
 
 def make_private_dir(path: str) -> None:

@@ -15,6 +15,7 @@ from mcode_exec.executor.inspect import workspace_argument
 from mcode_exec.executor.models import is_local, parse_model
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.providers import catalogue
+from mcode_exec.providers.catalogue_data import data_date
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef
 from mcode_exec.store import session_rows
@@ -51,6 +52,7 @@ async def doctor(
         checks += _config(config)
         checks += _model(config, env)
         checks += _providers(config, env)
+    checks.append(_catalogue())
     checks += [
         _program("bash", env, needed=False, without="commands run in sh"),
         _program("git", env, needed=False, without="a workspace's branch and project are unknown"),
@@ -165,6 +167,12 @@ def _key_state(provider_id: str, config: Config, env: Mapping[str, str]) -> str:
     if entry is not None and not entry.needs_key:
         return "needs no key"
     return f"no key ({' or '.join(names)})"
+
+
+def _catalogue() -> Check:
+    date = data_date()
+    detail = f"limits and prices as of {date}" if date else "no data; every model has the stated defaults"
+    return Check(name="model catalogue", ok=None, detail=detail)
 
 
 def _program(name: str, env: Mapping[str, str], *, needed: bool, without: str) -> Check:

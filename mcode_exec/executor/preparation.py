@@ -7,7 +7,6 @@ the last thing that is chosen.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -238,7 +237,3 @@ def _request(invocation: Invocation, choice: Choice, prompt: Prompt) -> TurnRequ
         rebind_workspace=choice.workspace if choice.is_rebound else None,
         rebind_project_id=choice.project.id if choice.is_rebound else None,
     )
-
-
-def outputs_dir(sessions_dir: str, session: Session) -> str:
-    return os.path.join(sessions_dir, session.history_relative_dir, "reports", "tool-outputs")

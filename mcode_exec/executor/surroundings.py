@@ -10,12 +10,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mcode_exec import paths
-from mcode_exec.executor.preparation import Prepared, outputs_dir
+from mcode_exec.executor.preparation import Prepared
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.permission import Need
 from mcode_exec.records.tool import LeftoverProcess
+from mcode_exec.sessions.layout import history_paths
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -33,12 +34,14 @@ class Surroundings:
         self._invocation = invocation
         base = runtime.env.get("TMPDIR") or "/tmp"  # noqa: S108  made 0700 under a random name
         self.temp_dir = os.path.join(os.path.realpath(base), f"mcode-{os.urandom(8).hex()}")
+        session = prepared.choice.session
+        self._outputs_dir = history_paths(runtime.sessions_dir, session.history_relative_dir).tool_outputs
         self.scope = Scope(
             workspace=prepared.choice.workspace,
             home=paths.home(runtime.env),
             temp_dir=self.temp_dir,
             # Whole outputs are readable by `read`; the floor keeps everything there from being written.
-            add_dirs=(outputs_dir(runtime.sessions_dir, prepared.choice.session),),
+            add_dirs=(self._outputs_dir,),
             data_dir=runtime.data,
             config_files=prepared.settings.config.files,
         )
@@ -56,7 +59,7 @@ class Surroundings:
         return ToolContext(
             workspace=self._prepared.choice.workspace,
             temp_dir=self.temp_dir,
-            outputs_dir=outputs_dir(self._runtime.sessions_dir, self._prepared.choice.session),
+            outputs_dir=self._outputs_dir,
             runner=self._runner,
             reads=self._reads,
             todos=self._todos,

@@ -287,17 +287,6 @@ def serialise(header: GenerationHeader, records: Sequence[HistoryRecord]) -> byt
     return b"".join([_encode(header), b"\n", *(_encode(record) + b"\n" for record in records)])
 
 
-def read_records(paths: HistoryPaths) -> Loaded | None:
-    """The history as it stands, changing nothing; None if there is none yet."""
-    try:
-        data = _read_file(paths.messages)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise StoreFailedError(f"{paths.messages} cannot be read: {error.strerror}") from error
-    return parse(data, paths.messages) if data else None
-
-
 def _read_file(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()

@@ -101,8 +101,3 @@ def add_usage(
 def put_prefix(digest: str, body: bytes) -> None:
     """Keep a system prompt and tool schemas once per distinct digest."""
     Prefixes.insert(digest=digest, body=body).on_conflict_ignore().execute()
-
-
-def find_prefix(digest: str) -> bytes | None:
-    query = Prefixes.select(Prefixes.body).where(Prefixes.digest == digest)
-    return next((bytes(body) for (body,) in tuples(query)), None)

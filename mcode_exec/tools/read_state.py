@@ -35,9 +35,6 @@ class ReadState:
             _digest(content) if content is not None else None,
         )
 
-    def has_read(self, path: str) -> bool:
-        return path in self._seen
-
     def has_changed(self, path: str, stat: os.stat_result, content: bytes) -> bool:
         """Whether the file differs from what was read; False for one that was never read."""
         seen = self._seen.get(path)

@@ -160,10 +160,6 @@ def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
         paths.make_private_dir(str(tmp_path / "file" / "below"))
 
 
-def test_the_session_directory_is_named_by_its_creation_in_utc() -> None:
-    assert paths.session_relative_dir(1_767_225_599_007, "mvs_1") == "sessions/2025/12/31/23-59-59-007-mvs_1"
-
-
 def test_inside_is_judged_by_the_real_path(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in-not").mkdir()
