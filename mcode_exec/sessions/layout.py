@@ -12,7 +12,6 @@ class HistoryPaths(Struct, frozen=True, kw_only=True):
     directory: str
     manifest: str
     messages: str
-    snapshots: str
     attachments: str
     reports: str
     tool_outputs: str
@@ -32,7 +31,6 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         manifest=os.path.join(directory, "manifest.json"),
         messages=os.path.join(directory, "messages.jsonl"),
         attachments=os.path.join(directory, "attachments"),
-        snapshots=os.path.join(directory, "snapshots"),
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),
     )
