@@ -19,7 +19,6 @@ from mcode_exec.executor.outcome import decode_result, stopped_before_turn
 from mcode_exec.executor.preparation import Prepared, prepare
 from mcode_exec.executor.turn import TurnRun
 from mcode_exec.output.sink import Sink
-from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
 from mcode_exec.records.turn import Accepted, Replayed
@@ -62,8 +61,6 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
 async def _prepare(runtime: Runtime, invocation: Invocation, sink: Sink, deadline: _Deadline) -> Prepared:
     prepared = await prepare(runtime, invocation, sink)
     deadline.start_configured(prepared.settings.timeout_s)
-    for code, message in prepared.notices:
-        await sink.event(Notice(code=code, message=message))
     return prepared
 
 

@@ -56,9 +56,7 @@ class Runtime:
         env = dict(os.environ) if env is None else env
         clock = SystemClock()
         if invocation.ephemeral:
-            import tempfile
-
-            data = os.path.realpath(tempfile.mkdtemp(prefix="mcode-"))
+            data = os.path.join(paths.temp_base(env), f"mcode-{os.urandom(8).hex()}")
         else:
             data = paths.data_dir(invocation.data_dir, env)
         runtime = cls(env=env, data=data, is_private=invocation.ephemeral, clock=clock)

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mcode_exec import paths
+from mcode_exec.errors import StoreFailedError
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
@@ -32,8 +33,7 @@ class Surroundings:
         self._runtime = runtime
         self._prepared = prepared
         self._invocation = invocation
-        base = runtime.env.get("TMPDIR") or "/tmp"  # noqa: S108  made 0700 under a random name
-        self.temp_dir = os.path.join(os.path.realpath(base), f"mcode-{os.urandom(8).hex()}")
+        self.temp_dir = os.path.join(paths.temp_base(runtime.env), f"mcode-{os.urandom(8).hex()}")
         session = prepared.choice.session
         self._outputs_dir = history_paths(runtime.sessions_dir, session.history_relative_dir).tool_outputs
         self.scope = Scope(
@@ -84,7 +84,13 @@ class Surroundings:
         from mcode_exec.tools.read_state import ReadState
 
         become_subreaper_and_undumpable()
-        os.mkdir(self.temp_dir, 0o700)
+        try:
+            paths.make_private_dir(self.temp_dir)
+        except OSError as error:
+            raise StoreFailedError(
+                f"no temporary directory can be made at {self.temp_dir}: {error.strerror or error}; "
+                "set TMPDIR to a directory that can be written to"
+            ) from error
         prepared = self._prepared
         config = prepared.settings.config
         environment = command_environment(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -137,6 +138,7 @@ class TurnRun:
     async def _converse(self) -> None:
         runtime, prepared, session = self._runtime, self._prepared, self._session
         await self._say_session()
+        await self._say_notices(prepared.notices)
         door, self._history = await open_door(
             store=runtime.store,
             sessions_dir=runtime.sessions_dir,
@@ -149,8 +151,7 @@ class TurnRun:
             clock=runtime.clock,
         )
         self._door = door
-        for code, message in self._history.notices:
-            await self._sink.event(Notice(code=code, message=message))
+        await self._say_notices(self._history.notices)
         task = await self._task()
         await asyncio.shield(runtime.store.on_thread(self._keep_attachments))
         await self._commit_prompt(door, task)
@@ -225,8 +226,7 @@ class TurnRun:
             further=prepared.settings.config.instructions,
             with_project=not invocation.no_project_instructions,
         )
-        for code, message in instructions.notices:
-            await self._sink.event(Notice(code=code, message=message))
+        await self._say_notices(instructions.notices)
         head = git.head_state(prepared.git_root) if prepared.git_root is not None else None
         machine = os.uname()
         return system_prompt(
@@ -269,6 +269,10 @@ class TurnRun:
         )
         await door.commit(record, prefix_body=prefix_body)
         fault("after-prompt")
+
+    async def _say_notices(self, notices: Iterable[tuple[str, str]]) -> None:
+        for code, message in notices:
+            await self._sink.event(Notice(code=code, message=message))
 
     async def _say_session(self) -> None:
         kind = SessionStarted if self._prepared.choice.is_new else SessionResumed
