@@ -232,7 +232,9 @@ def test_showing_does_not_unarchive_or_move_a_session_but_a_turn_does(mcode: Mco
     change(mcode, "UPDATE sessions SET archived_ms = 5, activity_ms = 5")
     mcode.run("sessions", "show", session_id).check()
     mcode.run("sessions", "export", session_id).check()
-    assert mcode.query("SELECT archived_ms, activity_ms FROM sessions") == [{"archived_ms": 5, "activity_ms": 5}]
+    assert mcode.query("SELECT archived_ms, activity_ms FROM sessions") == [
+        {"archived_ms": 5, "activity_ms": 5}
+    ]
     mcode.exec("--session", session_id, "x").check()
     (row,) = mcode.query("SELECT archived_ms, activity_ms FROM sessions")
     assert row["archived_ms"] is None
@@ -243,7 +245,9 @@ def test_a_sub_agents_session_resolves_to_its_public_parent_with_a_notice(mcode:
     session_id = started(mcode)
     parent = session_id
     for number in range(1, 6):
-        parent = copy_row(mcode, session_id, number, session_kind="task", visibility="hidden", parent_id=parent)
+        parent = copy_row(
+            mcode, session_id, number, session_kind="task", visibility="hidden", parent_id=parent
+        )
     run = mcode.exec("--session", parent, "x", "--output-format", "stream-json").check()
     assert run.result["sessionId"] == session_id
     assert any(notice["code"] == "session.parent" for notice in run.of_type("notice"))
@@ -300,9 +304,7 @@ def test_shallow_clones_of_one_origin_are_one_project_and_credentials_are_no_par
 def test_eight_processes_that_want_a_new_key_at_once_make_one_session(mcode: Mcode, peer: Peer) -> None:
     gate = Gate()
     peer.script(gated(say("hello"), gate))
-    running = [
-        mcode.start("exec", "x", "--session-key", "k", "--output-format", "json") for _ in range(8)
-    ]
+    running = [mcode.start("exec", "x", "--session-key", "k", "--output-format", "json") for _ in range(8)]
     gate.wait_reached()
     # seven are told that it is busy while the eighth runs
     deadline_s = time.monotonic() + 30
@@ -343,7 +345,9 @@ def test_a_busy_session_says_who_holds_it_since_when_and_how_to_watch(mcode: Mco
 
 
 def test_a_failed_turn_leaves_a_session_that_goes_on(mcode: Mcode, peer: Peer, api: str) -> None:
-    peer.script(status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}}), say("well"))
+    peer.script(
+        status(400, {"error": {"message": "no such luck", "type": "invalid_request_error"}}), say("well")
+    )
     run = mcode.exec("x", "--output-format", "json").check(4)
     (row,) = mcode.query("SELECT status, error_code, error_message, error_source FROM sessions")
     assert (row["status"], row["error_code"], row["error_source"]) == ("error", "LLM_BAD_REQUEST", "provider")

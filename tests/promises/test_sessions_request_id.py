@@ -13,7 +13,9 @@ from tests.support.peer import Peer
 from tests.support.steps import Gate, call, gated, hang, say, status
 
 
-def test_the_same_request_gives_the_stored_result_and_asks_no_model(mcode: Mcode, peer: Peer, api: str) -> None:
+def test_the_same_request_gives_the_stored_result_and_asks_no_model(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
     peer.script(say("the answer"))
     first = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
     second = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
@@ -57,7 +59,9 @@ def test_an_attachment_is_part_of_the_input(mcode: Mcode, peer: Peer) -> None:
     assert len(peer.calls) == 1
 
 
-def test_a_request_that_failed_runs_again_as_the_next_attempt_in_its_session(mcode: Mcode, peer: Peer) -> None:
+def test_a_request_that_failed_runs_again_as_the_next_attempt_in_its_session(
+    mcode: Mcode, peer: Peer
+) -> None:
     peer.script(status(400, {"error": {"message": "no", "type": "invalid_request_error"}}), say("now"))
     first = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check(4).result
     second = mcode.exec("x", "--request-id", "r1", "--output-format", "json").check().result
@@ -87,9 +91,7 @@ def test_a_request_that_is_running_is_waited_for(mcode: Mcode, peer: Peer) -> No
     peer.script(gated(say("shared"), gate))
     first = mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json")
     gate.wait_reached()
-    others = [
-        mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(3)
-    ]
+    others = [mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(3)]
     late = mcode.exec("x", "--request-id", "r1", "--timeout", "1s", "--output-format", "json").check(6)
     assert late.result["status"] == "timeout"
     assert all(one.process.poll() is None for one in others)
@@ -159,9 +161,7 @@ def test_an_empty_request_id_is_a_usage_error(mcode: Mcode, peer: Peer) -> None:
 
 def test_eight_processes_with_one_new_request_run_it_once(mcode: Mcode, peer: Peer) -> None:
     peer.script(say("once", delay_s=0.01))
-    running = [
-        mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(8)
-    ]
+    running = [mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(8)]
     results = [one.finish(60).check().result for one in running]
     assert len(peer.calls) == 1
     assert sorted(result["replayed"] for result in results) == [False] + [True] * 7

@@ -48,7 +48,8 @@ def test_what_is_kept_is_private_and_what_tools_write_follows_the_umask(
 
 
 @pytest.mark.parametrize(
-    "how", ["env", "relative env", "spaces", "flag", "relative flag", "flag over env", "xdg", "default", "empty"]
+    "how",
+    ["env", "relative env", "spaces", "flag", "relative flag", "flag over env", "xdg", "default", "empty"],
 )
 def test_every_command_uses_the_same_data_directory(mcode: Mcode, how: str) -> None:
     root = mcode.root
@@ -180,10 +181,17 @@ def tiny(mcode: Mcode) -> Any:
     subprocess.run(["umount", "-l", str(mcode.data)], check=True)
 
 
+def fill(path: Path) -> None:
+    with open(path, "wb", buffering=0) as filler:
+        try:
+            while filler.write(b"x" * 4096):
+                pass
+        except OSError:
+            return
+
+
 def test_a_disk_that_is_full_from_the_start(mcode: Mcode, peer: Peer, tiny: Path) -> None:
-    with open(tiny / "filler", "wb", buffering=0) as filler, pytest.raises(OSError):
-        while filler.write(b"x" * 4096):
-            pass
+    fill(tiny / "filler")
     run = mcode.exec("x", "--output-format", "json").check(74)
     assert "full" in run.result["error"]["message"] or "space" in run.result["error"]["message"]
     assert peer.calls == []
@@ -256,7 +264,9 @@ def test_sixteen_first_runs_at_once_all_succeed(mcode: Mcode) -> None:
     assert [run.code for run in runs] == [0] * 16, [run.err for run in runs if run.code]
     assert len({run.result["sessionId"] for run in runs}) == 16
     assert {row["status"] for row in mcode.query("SELECT status FROM sessions")} == {"idle"}
-    sequences = [row["sequence"] for row in mcode.query("SELECT sequence FROM turn_receipts ORDER BY sequence")]
+    sequences = [
+        row["sequence"] for row in mcode.query("SELECT sequence FROM turn_receipts ORDER BY sequence")
+    ]
     assert sequences == list(range(1, 17))
     assert mcode.query("SELECT * FROM session_locks") == []
     assert list((mcode.data / "run").iterdir()) == []
