@@ -145,6 +145,15 @@ def private_open(path: str, flags: int = os.O_RDWR | os.O_CREAT, *, dir_fd: int 
     return fd
 
 
+def temp_base(env: Mapping[str, str]) -> str:
+    """Where temporary directories are made: `$TMPDIR`, else /tmp, else /var/tmp; what cannot be used is passed over."""
+    standard = ("/tmp", "/var/tmp")  # noqa: S108  made 0700 under random names
+    for directory in (env.get("TMPDIR", ""), *standard):
+        if directory.startswith("/") and os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK):
+            return os.path.realpath(directory)
+    return standard[0]
+
+
 def open_regular(path: str, flags: int = 0) -> int:
     """Open a file for reading that must be a regular one; never waits for a FIFO's writer or a device.
 

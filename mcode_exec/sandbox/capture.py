@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from mcode_exec.paths import make_private_dir
+from mcode_exec.paths import make_private_dir, private_open
 
 HEAD_BYTES = 64 * 1024
 TAIL_BYTES = 64 * 1024
@@ -66,8 +66,7 @@ class OutputCapture:
             return
         try:
             make_private_dir(os.path.dirname(self._wanted_path))
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._fd = os.open(self._wanted_path, flags, 0o600)
+            self._fd = private_open(self._wanted_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         except OSError:
             self.spill_is_whole = False
             return

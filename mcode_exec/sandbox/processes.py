@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from mcode_exec.clock import Clock, SystemClock
+from mcode_exec.paths import private_open
 from mcode_exec.records.tool import LeftoverProcess
 from mcode_exec.sandbox import procfs, trees
 from mcode_exec.sandbox.launch import MAX_ARGUMENT_BYTES, Launcher, launch_plainly, shell_arguments
@@ -242,7 +243,7 @@ class CommandRunner:
     def _write_script(self, encoded: bytes) -> str:
         """Scripts too long for an argument; the file goes with the session's temporary directory."""
         path = os.path.join(self._env.get("TMPDIR", "/tmp"), f"script-{os.urandom(8).hex()}.sh")  # noqa: S108
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
             file.write(encoded)
         return path
 

@@ -10,7 +10,7 @@ import os
 
 from msgspec import Struct
 
-from mcode_exec.paths import make_private_dir
+from mcode_exec.paths import make_private_dir, private_open
 
 #: what the model gets of one output; the rest is in the file
 MAX_BYTES = 50 * 1024
@@ -101,10 +101,9 @@ def count_lines(raw: bytes) -> int:
 
 def write_output(raw: bytes, path: str) -> bool:
     """Whether the whole output could be kept; failing to keep it does not fail the tool."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         make_private_dir(os.path.dirname(path))
-        with open(os.open(path, flags, 0o600), "wb") as file:
+        with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW), "wb") as file:
             file.write(raw)
     except OSError:
         return False

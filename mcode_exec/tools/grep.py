@@ -16,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mcode_exec.paths import private_open
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.sandbox.processes import CommandResult
 from mcode_exec.tools.capping import cap, decode
@@ -125,7 +126,7 @@ async def _by_worker(search: _Search, ctx: ToolContext) -> CommandResult:
     path = os.path.join(ctx.temp_dir, f"grep-{os.urandom(8).hex()}.json")
     worker = os.path.join(os.path.dirname(__file__), "grep_worker.py")
     try:
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "w", encoding="ascii") as file:
             json.dump(request, file)
         return await _run([sys.executable, "-I", "-S", worker, path], search, ctx)
     finally:
