@@ -17,6 +17,7 @@ from mcode_exec.paths import user_path
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.session import Project, Session
 from mcode_exec.sessions import finding, making
+from mcode_exec.sessions.finding import Found
 from mcode_exec.store.database import Store
 
 RECORDED = "@recorded"
@@ -91,16 +92,15 @@ async def choose(
     workspace: str,
     project: Project,
     new_session: Session,
-    sessions_dir: str,
-    existing: Session | None,
+    found: Found | None,
 ) -> Choice:
-    """The session to run in `workspace`; a new one is stored here.
+    """The session to run in `workspace`: the one that was found, else a new one, which is stored here.
 
-    Raises: SessionError (`session_not_found`, `workspace_mismatch`, `workspace_missing`).
+    Raises: SessionError (`workspace_mismatch`).
     """
-    if invocation.session is not None:
-        found = await finding.find_named(store, invocation.session)
-        _check_workspace(found.session, invocation, workspace)
+    if found is not None and invocation.session_key is None:
+        if invocation.session is not None:
+            _check_workspace(found.session, invocation, workspace)
         return Choice(
             session=found.session,
             is_new=False,
@@ -108,22 +108,19 @@ async def choose(
             workspace=workspace,
             notices=found.notices,
         )
-    if invocation.continue_latest:
-        found = await finding.find_latest(store, workspace, sessions_dir)
-        return Choice(
-            session=found.session, is_new=False, project=project, workspace=workspace, notices=found.notices
-        )
-    if existing is not None and invocation.session_key is None:
-        # The same --request-id was used before: its session goes on.
-        return Choice(session=existing, is_new=False, project=project, workspace=workspace)
     session = await making.create_session(store, project, new_session)
-    is_new = session.id == new_session.id
     notices: tuple[tuple[str, str], ...] = ()
     if session.workspace != workspace:
         notices = (
             ("session.rebound", f"session {session.id} moves from {session.workspace} to {workspace}"),
         )
-    return Choice(session=session, is_new=is_new, project=project, workspace=workspace, notices=notices)
+    return Choice(
+        session=session,
+        is_new=session.id == new_session.id,
+        project=project,
+        workspace=workspace,
+        notices=notices,
+    )
 
 
 def _check_workspace(session: Session, invocation: Invocation, workspace: str) -> None:

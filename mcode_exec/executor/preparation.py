@@ -25,6 +25,7 @@ from mcode_exec.records.session import Project, Session
 from mcode_exec.records.turn import TurnRequest
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, making
+from mcode_exec.sessions.finding import Found
 from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.workspace import git
 
@@ -88,7 +89,8 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         base_prompt = resolving.read_system_prompt(invocation.system_prompt_file)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)
-    existing = await _existing_session(runtime, invocation, workspace, project)
+    found = await _existing_session(runtime, invocation, workspace, project)
+    existing = found.session if found is not None else None
     agent, agent_notices = _agent_of(settings, existing)
     model = await resolve_model(
         runtime, settings, text=_model_text(invocation, settings, agent, existing), redactor=redactor
@@ -102,8 +104,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         workspace=workspace,
         project=project,
         new_session=_new_session(runtime, invocation, project, workspace, prompt, model, agent, effort),
-        sessions_dir=runtime.sessions_dir,
-        existing=existing,
+        found=found,
     )
     await sink.session_known(choice.session.id)
     return Prepared(
@@ -125,21 +126,24 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
 
 async def _existing_session(
     runtime: Runtime, invocation: Invocation, workspace: str, project: Project
-) -> Session | None:
+) -> Found | None:
     """The session the invocation selects, if it exists already."""
     if invocation.session is not None:
-        return (await finding.find_named(runtime.store, invocation.session)).session
+        return await finding.find_named(runtime.store, invocation.session)
     if invocation.continue_latest:
-        return (await finding.find_latest(runtime.store, workspace, runtime.sessions_dir)).session
+        return await finding.find_latest(runtime.store, workspace, runtime.sessions_dir)
     if invocation.session_key is None and invocation.request_id is None:
         return None
     if invocation.session_key is not None:
-        return await finding.find_keyed(runtime.store, project, invocation.session_key)
+        keyed = await finding.find_keyed(runtime.store, project, invocation.session_key)
+        return None if keyed is None else Found(session=keyed)
     scope = f"project:{project.id}"
     request_id = invocation.request_id
     assert request_id is not None
     earlier = await runtime.store.read(lambda: turn_rows.find_request(scope, request_id))
-    return None if earlier is None else await finding.find_exact(runtime.store, earlier.session_id)
+    if earlier is None:
+        return None
+    return Found(session=await finding.find_exact(runtime.store, earlier.session_id))
 
 
 def _agent_of(
@@ -234,6 +238,8 @@ def _request(invocation: Invocation, choice: Choice, prompt: Prompt) -> TurnRequ
         digest=prompt.digest(),
         request_id=request_id,
         request_scope=scope if request_id is not None else None,
+        title=invocation.title,
+        labels=dict(invocation.labels),
         rebind_workspace=choice.workspace if choice.is_rebound else None,
         rebind_project_id=choice.project.id if choice.is_rebound else None,
     )

@@ -34,6 +34,9 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     #: `--request-id`, and what it is unique in: `session:<id>` or `project:<id>`
     request_id: str | None = None
     request_scope: str | None = None
+    #: what the session is called from this turn on, None to leave it; labels are added to its own
+    title: str | None = None
+    labels: dict[str, str] = {}
     #: canonical path the session is rebound to by this turn, or None
     rebind_workspace: str | None = None
     rebind_project_id: str | None = None

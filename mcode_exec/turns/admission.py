@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 
 from mcode_exec.clock import Clock
+from mcode_exec.records.session import Session
 from mcode_exec.records.turn import (
     Accepted,
     Admission,
@@ -63,7 +64,7 @@ def _admit(owner: Owner, request: TurnRequest, clock: Clock, token: str, lease_s
         return answered
     if lock is not None and is_held:
         return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
-    return _accept(owner, request, clock, token, lease_s, lock, attempt)
+    return _accept(session, owner, request, clock, token, lease_s, lock, attempt)
 
 
 def _is_held(lock: Lock, owner: Owner, clock: Clock, lease_s: float) -> bool:
@@ -106,6 +107,7 @@ def _duplicate(
 
 
 def _accept(
+    session: Session,
     owner: Owner,
     request: TurnRequest,
     clock: Clock,
@@ -143,6 +145,13 @@ def _accept(
         attempt=attempt,
         accepted_ms=now_ms,
     )
+    changes = _session_changes(session, request, now_ms)
+    session_rows.update_session(request.session_id, **changes)
+    return Accepted(receipt=receipt, lease_token=token, is_takeover=lock is not None)
+
+
+def _session_changes(session: Session, request: TurnRequest, now_ms: int) -> dict[str, object]:
+    """What acceptance changes of the session's record."""
     changes: dict[str, object] = {
         "status": "started",
         "error_code": None,
@@ -153,9 +162,16 @@ def _accept(
         "updated_ms": now_ms,
         "last_turn_id": request.turn_id,
     }
+    if request.title is not None:
+        changes |= {"title": request.title, "title_is_default": 0}
+    if request.labels:
+        changes["labels"] = {**session.labels, **request.labels}
     if request.rebind_workspace is not None:
         changes["workspace"] = request.rebind_workspace
-    if request.rebind_project_id is not None:
+    if request.rebind_project_id is not None and request.rebind_project_id != session.project_id:
         changes["project_id"] = request.rebind_project_id
-    session_rows.update_session(request.session_id, **changes)
-    return Accepted(receipt=receipt, lease_token=token, is_takeover=lock is not None)
+        key = session.session_key
+        if key is not None and session_rows.find_by_key(request.rebind_project_id, key) is not None:
+            # The key means another session there, and that one keeps it.
+            changes["session_key"] = None
+    return changes
