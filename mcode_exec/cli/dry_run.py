@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 from mcode_exec.output.encoding import to_json_line
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 def show(invocation: Invocation) -> int:
     """Print the description that the executor gives; nothing is run."""
     from mcode_exec.executor.dry_run import describe
-    from mcode_exec.redaction import Redactor
+    from mcode_exec.redaction import Redactor, secret_values
 
-    redact = Redactor().text
+    redact = Redactor(secret_values(os.environ)).text
     described = asyncio.run(describe(invocation))
     if invocation.output_format == "text":
         write_fully(1, redact(outline(described)).encode("utf-8", "replace"))

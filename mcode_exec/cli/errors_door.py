@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from typing import TYPE_CHECKING
 
 from mcode_exec.cli.signals import die_by
@@ -56,11 +55,14 @@ def _of_usage(error: object) -> InvocationError:
         assert isinstance(error.ctx.command, click.Group)
         names = ", ".join(error.ctx.command.list_commands(error.ctx))
         return InvocationError(f"a command is needed: {names}. See: {error.ctx.command_path} --help")
-    message = error.format_message().strip().rstrip(".")
+    message = " ".join(error.format_message().split()).rstrip(
+        "."
+    )  # click lists choices on lines of their own
     if "unexpected extra argument" in message:
         message += ". A prompt of several words is quoted"
     command = error.ctx.command_path if error.ctx is not None else "mcode"
-    return InvocationError(f"{message}. See: {command} --help")
+    stop = "" if message.endswith("?") else "."
+    return InvocationError(f"{message}{stop} See: {command} --help")
 
 
 def result_of_error(error: McodeError, *, run_id: str, duration_ms: int = 0) -> Result:
@@ -109,6 +111,8 @@ def answer(error: BaseException, wanted: Wanted) -> int:
     """Say `error` where the command line asked for it; returns the exit code."""
     import click
 
+    from mcode_exec.ids import new_run_id
+
     if isinstance(error, click.exceptions.Exit):
         return error.exit_code
     if isinstance(error, BrokenPipeError):
@@ -117,9 +121,10 @@ def answer(error: BaseException, wanted: Wanted) -> int:
         die_by(signal.SIGINT)
     known = as_mcode_error(error)
     is_said = False
+    run_id = new_run_id()
     try:
         if wanted.output_format != "text" or wanted.result_file is not None:
-            _emit_result(known, wanted)
+            _emit_result(result_of_error(known, run_id=run_id), wanted)
             is_said = True
     except BrokenPipeError:
         return 141
@@ -127,29 +132,28 @@ def answer(error: BaseException, wanted: Wanted) -> int:
         pass  # the sentence below and the exit code still tell
     if not is_said:
         say_stderr(f"error: {known.message} ({known.code})")
-    if isinstance(known, InternalError) and wanted.verbose:
-        say_stderr(traceback_of(error))
-    if isinstance(known, InternalError) and wanted.diagnostics_dir:
-        write_diagnostics(error, wanted.diagnostics_dir)
+    trace = traceback_of(error) if isinstance(known, InternalError) else None
+    if trace is not None and wanted.verbose:
+        say_stderr(trace)
+    if wanted.diagnostics_dir is not None:
+        _report(result_of_error(known, run_id=run_id), wanted.diagnostics_dir, trace)
     return known.exit_code
 
 
-def _emit_result(error: McodeError, wanted: Wanted) -> None:
+def _emit_result(result: Result, wanted: Wanted) -> None:
     """The result object on stdout in the wanted form, and in `--result`, without an event loop's help."""
     import asyncio
 
-    from mcode_exec.ids import new_run_id
     from mcode_exec.output.files import descriptor_of
     from mcode_exec.output.output_files import FileNames
     from mcode_exec.output.sinks import SinkOptions, open_sink
     from mcode_exec.output.writer import Writer
 
-    run_id = new_run_id()
     output_format, result_file = wanted.output_format, wanted.result_file
     if output_format != "text" and result_file is not None and descriptor_of(result_file) == 1:
         result_file = None  # stdout has it already
     options = SinkOptions(
-        run_id=run_id,
+        run_id=result.run_id,
         output_format=output_format,  # type: ignore[arg-type]  # argv_scan gives only these
         files=FileNames(result=result_file),
     )
@@ -157,7 +161,7 @@ def _emit_result(error: McodeError, wanted: Wanted) -> None:
     async def emit() -> None:
         writer = Writer(stdout_fd=1, stderr_fd=2)
         sink = open_sink(options, writer, os.environ)
-        await sink.result(result_of_error(error, run_id=run_id))
+        await sink.result(result)
         await sink.close()
         writer.stop()
 
@@ -176,27 +180,27 @@ def say_stderr(text: str) -> None:
 
 
 def traceback_of(error: BaseException) -> str:
-    """Where an unexpected error came from, masked, for -v and diagnostics."""
+    """Where an unexpected error came from, masked."""
     import traceback
 
-    from mcode_exec.redaction import Redactor
+    from mcode_exec.redaction import Redactor, secret_values
 
-    return Redactor().text("".join(traceback.format_exception(error)))
+    return Redactor(secret_values(os.environ)).text("".join(traceback.format_exception(error)))
 
 
-def write_diagnostics(error: BaseException, directory: str) -> None:
-    """Leave the traceback in `directory`; what goes wrong here is only said."""
-    import time
+def _report(result: Result, directory: str, trace: str | None) -> None:
+    """`--diagnostics-dir` of a run that never began; what goes wrong here is only said."""
+    from mcode_exec.executor.diagnostics import write_report
+    from mcode_exec.redaction import Redactor, secret_values
 
-    from mcode_exec.version import VERSION
-
-    name = f"mcode-internal-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}.txt"
-    path = os.path.join(directory, name)
-    text = f"mcode {VERSION}, Python {sys.version.split()[0]}\n{traceback_of(error)}"
     try:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(fd, "w", encoding="utf-8", errors="replace") as file:
-            file.write(text)
-    except OSError as failed:
-        say_stderr(f"--diagnostics-dir: cannot write {path!r}: {failed.strerror}")
+        write_report(
+            directory,
+            invocation=None,
+            result=result,
+            redactor=Redactor(secret_values(os.environ)),
+            env=os.environ,
+            traceback=trace,
+        )
+    except McodeError as error:
+        say_stderr(f"error: {error.message}")

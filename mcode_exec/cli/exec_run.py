@@ -25,6 +25,7 @@ from mcode_exec.cli.signals import die_by
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.output.files import descriptor_of
 from mcode_exec.output.output_files import FileNames
+from mcode_exec.output.sink import READER_GRACE_S
 from mcode_exec.output.sinks import BaseSink, SinkOptions, open_sink
 from mcode_exec.output.writer import Writer
 from mcode_exec.records.event import ExecStarted
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     from mcode_exec.records.invocation import Invocation
     from mcode_exec.records.result import Result
 
-#: after the deadline: for settlement and a reader that still reads; then the process goes, come what may
-_READER_GRACE_S = 4.0
+#: after the deadline the process goes, come what may
 _LAST_GRACE_S = 4.8
 #: main.py turned the collector off: a short run ends before it is needed
 _NO_COLLECTOR_S = 0.5
@@ -91,6 +91,7 @@ class Execution:
             self._stdout_gone()
         result = await self._result()
         final = await sink.result(result)
+        self._report(final)
         await self._close(sink)
         return final
 
@@ -147,12 +148,8 @@ class Execution:
         )
 
     def _unexpected(self, error: Exception) -> Result:
-        known = errors_door.as_mcode_error(error)
-        if self._invocation.verbose:
-            self._sink.say(errors_door.traceback_of(error))
-        if self._invocation.diagnostics_dir:
-            errors_door.write_diagnostics(error, self._invocation.diagnostics_dir)
-        return self._failed(known)
+        self._sink.bug(error)
+        return self._failed(errors_door.as_mcode_error(error))
 
     def _duration_ms(self) -> int:
         return round((time.monotonic() - self._invocation.started_monotonic_s) * 1000)
@@ -164,8 +161,7 @@ class Execution:
             if error is None:
                 return
             self._sink.say(f"unexpected {type(error).__name__} in the background: {error} (-v shows where)")
-            if self._invocation.verbose:
-                self._sink.say(errors_door.traceback_of(error))
+            self._sink.bug(error)
 
         loop.set_exception_handler(lambda _, context: tell(context.get("exception")))
         threading.excepthook = lambda args: tell(args.exc_value)
@@ -185,15 +181,31 @@ class Execution:
 
     def _watch_deadline(self, loop: asyncio.AbstractEventLoop) -> None:
         timeout_s = self._invocation.timeout_s
-        if timeout_s is None:
+        if timeout_s is None:  # the configuration may have one, which the executor reads
             return
         deadline_s = self._invocation.started_monotonic_s + timeout_s
         loop.call_at(deadline_s, self._scope.trip, "deadline")
-        self._sink.give_up_at(deadline_s + _READER_GRACE_S)
-        # a loop that is stuck cannot keep the promise; another thread can
-        last = threading.Timer(deadline_s + _LAST_GRACE_S - time.monotonic(), os._exit, args=(6,))
-        last.daemon = True
-        last.start()
+        self._sink.give_up_at(deadline_s + READER_GRACE_S)
+        _end_at(deadline_s + _LAST_GRACE_S)
+
+    def _report(self, final: Result) -> None:
+        """`--diagnostics-dir`: a report of a run that did not succeed; without it the outcome is the same."""
+        invocation = self._invocation
+        if final.exit_code == 0 or invocation.diagnostics_dir is None:
+            return
+        from mcode_exec.executor.diagnostics import write_report
+
+        try:
+            write_report(
+                invocation.diagnostics_dir,
+                invocation=invocation,
+                result=final,
+                redactor=self._sink.redactor,
+                env=os.environ,
+                traceback=self._sink.traceback,
+            )
+        except McodeError as error:
+            self._sink.say(f"error: {error.message}")
 
     async def _close(self, sink: BaseSink) -> None:
         """Close what is open; trouble here changes no outcome."""
@@ -204,6 +216,14 @@ class Execution:
             if self._invocation.verbose:
                 sink.say(f"while closing: {type(error).__name__}: {error}")
         await sink.close()
+
+
+def _end_at(monotonic_s: float) -> None:
+    """A loop that is stuck cannot keep the promise of a deadline; another thread can."""
+    wait_s = min(monotonic_s - time.monotonic(), threading.TIMEOUT_MAX)
+    last = threading.Timer(wait_s, os._exit, args=(6,))
+    last.daemon = True
+    last.start()
 
 
 def _collect_again() -> None:

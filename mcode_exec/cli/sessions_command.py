@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcode_exec.cli.flag_types import SESSION_ID
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _model(session: Session) -> str | None:
 
 
 @command.command("show", short_help="Read a session.")
-@click.argument("session")
+@click.argument("session", type=SESSION_ID)
 @click.option("--limit", type=click.IntRange(1, 10_000), default=80, show_default=True, help="Messages.")
 @click.option("--before", metavar="CURSOR", help="Earlier messages.")
 @list_format
@@ -140,7 +141,7 @@ def show(session: str, limit: int, before: str | None, output_format: str, data_
 
 
 @command.command("export", short_help="Write a session as one JSON document.")
-@click.argument("session")
+@click.argument("session", type=SESSION_ID)
 @data_dir
 def export(session: str, data_dir: str | None) -> int:
     """Write a session with all its messages as one JSON document, secrets masked.
@@ -155,7 +156,7 @@ def export(session: str, data_dir: str | None) -> int:
 
 
 @command.command("verify", short_help="Check a session's history, and mend it.")
-@click.argument("session")
+@click.argument("session", type=SESSION_ID)
 @click.option("--repair", is_flag=True, help="Set aside what is no record; nothing is thrown away.")
 @list_format
 @data_dir

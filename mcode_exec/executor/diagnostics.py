@@ -1,7 +1,7 @@
 """`--diagnostics-dir`: one masked JSON report of a run that did not succeed, for whoever must find out why.
 
-It holds the result, what was asked for and under which configuration, and names
-of environment variables; never a value of the environment and never the prompt.
+It holds the result, what was asked for, where a bug came from, and the names of
+environment variables; never a value of the environment and never the prompt.
 """
 
 from __future__ import annotations
@@ -29,26 +29,29 @@ _LEFT_OUT = ("prompt", "append_system_prompt")
 def write_report(
     directory: str,
     *,
-    invocation: Invocation,
+    invocation: Invocation | None,
     result: Result,
     redactor: Redactor,
     env: Mapping[str, str],
     traceback: str | None = None,
 ) -> str:
-    """Write the report and return its path.  Raises: OutputWriteFailedError."""
+    """Write the report and return its path; `invocation` is None for a command line that could not be read.
+
+    Raises: OutputWriteFailedError.
+    """
     report: dict[str, Any] = {
         "type": "exec.diagnostics",
         "mcodeVersion": VERSION,
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "writtenMs": time.time_ns() // 1_000_000,
-        "invocation": _asked(invocation),
+        "invocation": None if invocation is None else _asked(invocation),
         "result": msgspec.json.decode(encode_result(result)),
         "environmentNames": sorted(env),
         "traceback": traceback,
     }
     body = msgspec.json.format(msgspec.json.encode(redactor.json(report)), indent=2)
-    path = os.path.join(directory, f"mcode-{invocation.run_id}.json")
+    path = os.path.join(directory, f"mcode-{result.run_id}.json")
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:

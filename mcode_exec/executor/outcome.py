@@ -84,12 +84,12 @@ def conclude(
     attempt: int,
     model: ModelRef,
     on_ask: str,
-    timeout_text: str | None,
+    time_limit: LimitHit | None,
     leftovers: tuple[LeftoverProcess, ...],
     duration_ms: int,
 ) -> Result:
     """The result of a turn that was admitted."""
-    verdict = _verdict(ending, state, abort, on_ask, timeout_text)
+    verdict = _verdict(ending, state, abort, on_ask, time_limit)
     return Result(
         run_id=run_id,
         session_id=session_id,
@@ -121,11 +121,11 @@ def conclude(
 
 
 def stopped_before_turn(
-    abort: AbortScope, *, run_id: str, timeout_text: str | None, duration_ms: int
+    abort: AbortScope, *, run_id: str, time_limit: LimitHit | None, duration_ms: int
 ) -> Result:
     """The result of a run that was stopped before its turn was admitted: nothing was done."""
     ending = Ending(outcome="aborted", abort_reason=abort.reason)
-    verdict = _aborted(ending, TurnState(), abort, timeout_text)
+    verdict = _aborted(ending, TurnState(), abort, time_limit)
     return Result(
         run_id=run_id,
         status=verdict.status,
@@ -141,7 +141,7 @@ def _money(cost: Decimal | None) -> Decimal | None:
 
 
 def _verdict(
-    ending: Ending, state: TurnState, abort: AbortScope, on_ask: str, timeout_text: str | None
+    ending: Ending, state: TurnState, abort: AbortScope, on_ask: str, time_limit: LimitHit | None
 ) -> _Verdict:
     if ending.outcome == "completed":
         asks = state.asks_denied
@@ -159,24 +159,23 @@ def _verdict(
         info = error_info(ending.error or InternalError())
         code = ending.error.exit_code if isinstance(ending.error, McodeError) else 70
         return _Verdict(status="failed", exit_code=code, error=info)
-    return _aborted(ending, state, abort, timeout_text)
+    return _aborted(ending, state, abort, time_limit)
 
 
-def _aborted(ending: Ending, state: TurnState, abort: AbortScope, timeout_text: str | None) -> _Verdict:
+def _aborted(ending: Ending, state: TurnState, abort: AbortScope, time_limit: LimitHit | None) -> _Verdict:
     reason = ending.abort_reason
     if reason == "limit" and ending.error is not None:
         return _Verdict(
             status="limit_exceeded", exit_code=7, error=error_info(ending.error), limit=state.limit
         )
     if reason == "deadline":
-        value = timeout_text or "its time limit"
+        limit = time_limit or LimitHit(name="timeout", value="its time limit", source="--timeout")
         info = ErrorInfo(
             category="runtime",
             code="TIMEOUT",
-            message=f"the run was stopped at its time limit of {value}",
+            message=f"the run was stopped at its time limit of {limit.value} ({limit.source})",
             retryable=False,
         )
-        limit = LimitHit(name="timeout", value=value, source="--timeout")
         return _Verdict(status="timeout", exit_code=6, error=info, limit=limit)
     code, why = 4, "it was aborted"
     if reason == "signal":

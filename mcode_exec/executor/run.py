@@ -18,13 +18,14 @@ from mcode_exec.executor import submission
 from mcode_exec.executor.outcome import decode_result, stopped_before_turn
 from mcode_exec.executor.preparation import Prepared, prepare
 from mcode_exec.executor.turn import TurnRun
-from mcode_exec.output.sink import Sink
+from mcode_exec.output.sink import READER_GRACE_S, Sink
 from mcode_exec.records.invocation import Invocation
-from mcode_exec.records.result import Result
+from mcode_exec.records.result import LimitHit, Result
 from mcode_exec.records.turn import Accepted, Replayed
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.executor.settings import Settings
 
 T = TypeVar("T")
 
@@ -34,7 +35,7 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
 
     Raises: McodeError when no turn was admitted.
     """
-    deadline = _Deadline(runtime, invocation, abort)
+    deadline = _Deadline(runtime, invocation, sink, abort)
     try:
         try:
             prepared = await _abortable(_prepare(runtime, invocation, sink, deadline), abort)
@@ -44,7 +45,7 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
             return stopped_before_turn(
                 abort,
                 run_id=invocation.run_id,
-                timeout_text=deadline.text,
+                time_limit=deadline.limit,
                 duration_ms=_elapsed_ms(runtime, invocation),
             )
         if isinstance(admission, Replayed):
@@ -52,7 +53,7 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
         if not isinstance(admission, Accepted):
             raise AssertionError("submit answers with an acceptance or a replay")
         await sink.admitted()
-        turn = TurnRun(runtime, invocation, prepared, admission, sink, abort, timeout_text=deadline.text)
+        turn = TurnRun(runtime, invocation, prepared, admission, sink, abort, time_limit=deadline.limit)
         return await turn.run()
     finally:
         deadline.cancel()
@@ -60,7 +61,7 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
 
 async def _prepare(runtime: Runtime, invocation: Invocation, sink: Sink, deadline: _Deadline) -> Prepared:
     prepared = await prepare(runtime, invocation, sink)
-    deadline.start_configured(prepared.settings.timeout_s)
+    deadline.start_configured(prepared.settings)
     return prepared
 
 
@@ -84,23 +85,26 @@ async def _abortable(work: Coroutine[Any, Any, T], abort: AbortScope) -> T:
 class _Deadline:
     """Trips the scope when the run's wall-clock limit is reached, counted from the start of the process."""
 
-    def __init__(self, runtime: Runtime, invocation: Invocation, abort: AbortScope) -> None:
+    def __init__(self, runtime: Runtime, invocation: Invocation, sink: Sink, abort: AbortScope) -> None:
         self._runtime = runtime
         self._invocation = invocation
+        self._sink = sink
         self._abort = abort
         self._timer: asyncio.TimerHandle | None = None
-        self.text: str | None = None
+        self.limit: LimitHit | None = None
         if invocation.timeout_s is not None:
-            self._start(invocation.timeout_s)
+            self._start(invocation.timeout_s, "--timeout")
 
-    def start_configured(self, timeout_s: float | None) -> None:
+    def start_configured(self, settings: Settings) -> None:
         """The limit of the configuration, where no flag gave one."""
-        if self._timer is None and timeout_s is not None:
-            self._start(timeout_s)
+        if self._timer is None and settings.timeout_s is not None:
+            self._start(settings.timeout_s, settings.timeout_source)
 
-    def _start(self, timeout_s: float) -> None:
-        self.text = format_duration(timeout_s)
-        left_s = self._invocation.started_monotonic_s + timeout_s - self._runtime.clock.monotonic_s()
+    def _start(self, timeout_s: float, source: str) -> None:
+        self.limit = LimitHit(name="timeout", value=format_duration(timeout_s), source=source)
+        at_s = self._invocation.started_monotonic_s + timeout_s
+        self._sink.give_up_at(at_s + READER_GRACE_S)
+        left_s = at_s - self._runtime.clock.monotonic_s()
         self._timer = asyncio.get_running_loop().call_later(max(0.0, left_s), self._trip, "deadline")
 
     def _trip(self, reason: AbortReason) -> None:

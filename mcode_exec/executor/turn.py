@@ -20,7 +20,7 @@ from mcode_exec.agent.loop import AgentLoop
 from mcode_exec.agent.ports import AgentTask, TurnState
 from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
 from mcode_exec.config import agent_prompt
-from mcode_exec.errors import McodeError
+from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.executor import outcome
 from mcode_exec.executor.ports import TurnPorts
 from mcode_exec.executor.preparation import Prepared
@@ -40,7 +40,7 @@ from mcode_exec.records.event import (
 from mcode_exec.records.history import HistoryRecord, Message, TextBlock
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ToolSchema
-from mcode_exec.records.result import Result
+from mcode_exec.records.result import LimitHit, Result
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.commit import CommitDoor
@@ -70,7 +70,7 @@ class TurnRun:
         sink: Sink,
         abort: AbortScope,
         *,
-        timeout_text: str | None,
+        time_limit: LimitHit | None,
     ) -> None:
         self._runtime = runtime
         self._invocation = invocation
@@ -78,7 +78,7 @@ class TurnRun:
         self._accepted = accepted
         self._sink = sink
         self._abort = abort
-        self._timeout_text = timeout_text
+        self._time_limit = time_limit
         self._session = prepared.choice.session
         self._turn_id = accepted.receipt.turn_id
         self._state = TurnState()
@@ -289,6 +289,8 @@ class TurnRun:
         )
 
     async def _conclude(self, ending: Ending) -> tuple[Result, bytes]:
+        if isinstance(ending.error, InternalError):
+            self._sink.bug(ending.error.__cause__ or ending.error)
         leftovers = await self._surroundings.end_leftovers()
         result = outcome.conclude(
             ending,
@@ -300,7 +302,7 @@ class TurnRun:
             attempt=self._accepted.receipt.attempt,
             model=self._prepared.model.info.ref,
             on_ask=self._invocation.on_ask,
-            timeout_text=self._timeout_text,
+            time_limit=self._time_limit,
             leftovers=leftovers,
             duration_ms=int(
                 (self._runtime.clock.monotonic_s() - self._invocation.started_monotonic_s) * 1000

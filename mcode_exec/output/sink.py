@@ -14,6 +14,9 @@ from mcode_exec.records.event import AnyEvent
 from mcode_exec.records.result import Result
 from mcode_exec.redaction import Redactor
 
+#: after a deadline: for settlement and a reader that still reads
+READER_GRACE_S = 4.0
+
 
 class Sink(Protocol):
     """One run's way out."""
@@ -42,6 +45,10 @@ class Sink(Protocol):
         """Write `--session-id-file`, and stamp the id from here on."""
         ...
 
+    def bug(self, error: BaseException) -> None:
+        """An unexpected error: where it came from is for -v and for diagnostics."""
+        ...
+
     async def result(self, result: Result) -> Result:
         """Write the files, then stdout, and end with exactly one result: the returned one counts."""
         ...
@@ -54,6 +61,10 @@ class Sink(Protocol):
 
     def say(self, line: str) -> None:
         """One `mcode: …` line on stderr."""
+        ...
+
+    def give_up_at(self, monotonic_s: float) -> None:
+        """Wait for no reader beyond this second."""
         ...
 
     async def close(self) -> None:

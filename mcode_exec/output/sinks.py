@@ -26,7 +26,7 @@ from mcode_exec.output.status_line import StatusLine, is_wanted
 from mcode_exec.output.writer import Channel, Writer
 from mcode_exec.records.event import AnyEvent, ExecCompleted, ExecStarted
 from mcode_exec.records.result import ErrorInfo, Result
-from mcode_exec.redaction import Redactor
+from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.version import VERSION
 
 if TYPE_CHECKING:
@@ -56,13 +56,16 @@ class BaseSink:
     def __init__(self, options: SinkOptions, writer: Writer, env: Mapping[str, str]) -> None:
         self._options = options
         self._writer = writer
-        self._redactor = Redactor()
-        self._deltas = DeltaRedaction(self._redactor)
+        #: until the executor has the configuration's secrets too
+        self.redactor = Redactor(secret_values(env))
+        self._deltas = DeltaRedaction(self.redactor)
         self._sequence = 0
         #: known from `bind` on; the ids of a result that the executor could not make
         self.session_id: str | None = None
         self.turn_id: str | None = None
         self._files = OutputFiles(options.files, writer, self._patience, self._tell_failure)
+        #: where an unexpected error came from
+        self.traceback: str | None = None
         #: messages of errors that stderr has had
         self._told: set[str] = set()
         #: False when stdout has a reader that did not read all of the result
@@ -70,7 +73,8 @@ class BaseSink:
         #: when the run was told to end: from then on readers are waited for only while they read
         self._hurried_s: float | None = None
         self._give_up_s: float | None = None
-        has_status = not options.quiet and is_wanted(writer.stderr, env)
+        is_shared = self._wants_lines and writer.stdout.is_terminal  # event lines would run into it
+        has_status = not options.quiet and not is_shared and is_wanted(writer.stderr, env)
         self._status = StatusLine(writer.stderr, with_color="NO_COLOR" not in env) if has_status else None
 
     # what the formats say on stdout
@@ -91,7 +95,7 @@ class BaseSink:
         self.turn_id = turn_id or self.turn_id
 
     def redact_with(self, redactor: Redactor) -> None:
-        self._redactor = redactor
+        self.redactor = redactor
         self._deltas = DeltaRedaction(redactor)
 
     async def event(self, event: AnyEvent) -> None:
@@ -107,7 +111,7 @@ class BaseSink:
         # nothing is awaited from here on: a number that is given out is written
         stamped = self._stamp(event)
         if self._wants_lines or self._files.wants_lines:
-            line = to_json_line(stamped, self._redactor.text)
+            line = to_json_line(stamped, self.redactor.text)
             self._files.append(line)
             if self._wants_lines:
                 self._writer.stdout.post(line)
@@ -148,7 +152,7 @@ class BaseSink:
     async def result(self, result: Result) -> Result:
         if not self._sequence:
             await self.event(ExecStarted(mcode_version=VERSION))
-        self._clear_status()
+        await self._end_status()
         result = await self._put_files(result)
         self._say_ending(result)
         result = await self._complete(result)
@@ -166,7 +170,7 @@ class BaseSink:
             await files.put_answer(self._text_of(result.output))
         files.check_events()
         result = _with_failure(result, files.failure)
-        await files.put_result(to_json_line(result, self._redactor.text))
+        await files.put_result(to_json_line(result, self.redactor.text))
         return _with_failure(result, files.failure)
 
     async def _complete(self, result: Result) -> Result:
@@ -176,12 +180,12 @@ class BaseSink:
         await self._room()
         last = self._stamp(ExecCompleted(result=result))
         is_refused = result.error is not None and result.error.category == "admission"
-        await self._files.finish_events(to_json_line(last, self._redactor.text), is_refused=is_refused)
+        await self._files.finish_events(to_json_line(last, self.redactor.text), is_refused=is_refused)
         failed = _with_failure(result, self._files.failure)
         if failed is not result:
-            await self._files.correct_result(to_json_line(failed, self._redactor.text))
+            await self._files.correct_result(to_json_line(failed, self.redactor.text))
         if self._wants_lines:
-            self._writer.stdout.post(to_json_line(structs.replace(last, result=failed), self._redactor.text))
+            self._writer.stdout.post(to_json_line(structs.replace(last, result=failed), self.redactor.text))
         return failed
 
     async def _with_delivery(self, result: Result, is_written: bool) -> Result:
@@ -194,14 +198,14 @@ class BaseSink:
         failure = OutputWriteFailedError(f"stdout: cannot write the result: {reason}.")
         self._tell_failure(failure)
         result = _with_failure(result, failure, codes=(0, 5, 141))
-        await self._files.correct_result(to_json_line(result, self._redactor.text))
+        await self._files.correct_result(to_json_line(result, self.redactor.text))
         return result
 
     def _text_of(self, output: object) -> bytes:
         """The answer as text with its line end; a parsed value as JSON."""
         if not isinstance(output, str):
-            return to_json_line(output, self._redactor.text)
-        text = valid(self._redactor.text(output))
+            return to_json_line(output, self.redactor.text)
+        text = valid(self.redactor.text(output))
         return (text if text.endswith("\n") else text + "\n").encode()
 
     def _say_ending(self, result: Result) -> None:
@@ -256,13 +260,26 @@ class BaseSink:
         if not self._options.quiet:
             self._say_error(line)
 
+    def bug(self, error: BaseException) -> None:
+        import traceback
+
+        self.traceback = self.redactor.text("".join(traceback.format_exception(error)))
+        if self._options.verbose:
+            self.say(self.traceback)
+
     def _say_error(self, line: str) -> None:
         cleared = self._status.clear().decode() if self._status is not None else ""
-        self._writer.say(cleared + prefixed(self._redactor.text(line)))
+        self._writer.say(cleared + prefixed(self.redactor.text(line)))
 
     def _clear_status(self) -> None:
         if self._status is not None:
             self._writer.stderr.post(self._status.stop())
+
+    async def _end_status(self) -> None:
+        """Take the status line away before stdout says anything on the same terminal."""
+        if self._status is not None:
+            self._clear_status()
+            await self._writer.stderr.drain(self._patience)
 
 
 class TextSink(BaseSink):
@@ -284,7 +301,7 @@ class JsonSink(BaseSink):
     """For programs that want the end: one result object."""
 
     def _stdout_of(self, result: Result) -> bytes:
-        return to_json_line(result, self._redactor.text)
+        return to_json_line(result, self.redactor.text)
 
 
 class StreamJsonSink(BaseSink):

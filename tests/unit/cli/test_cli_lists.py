@@ -101,7 +101,7 @@ def test_a_sound_history_verifies_and_a_bad_line_is_4(mcode: Mcode, session: str
 def test_what_is_not_there_is_one_sentence(mcode: Mcode, session: str) -> None:
     for args, code in (
         (("sessions", "show", "mvs_ffffffff"), 4),
-        (("sessions", "export", "nonsense"), 4),
+        (("sessions", "export", "nonsense"), 2),
         (("sessions", "list", "--before", "x"), 2),
         (("sessions", "list", "--all", "--cwd", "."), 2),
         (("sessions", "list", "--output-format", "xml"), 2),

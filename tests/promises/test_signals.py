@@ -1,0 +1,435 @@
+"""Signals, deadlines and what is left behind: one settled ending, nothing survives, nothing hangs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shlex
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.mcode import Mcode
+from tests.support.peer import Peer
+from tests.support.steps import Gate, call, forever, gated, hang, say, stall_after, status
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def settled(mcode: Mcode) -> dict[str, Any]:
+    """The one receipt, after checking that nothing is held any more."""
+    assert mcode.query("select * from session_locks") == []
+    (row,) = mcode.query("select * from turn_receipts order by sequence desc limit 1")
+    return row
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_during_a_command_settles_and_ends_by_the_signal(
+    mcode: Mcode, peer: Peer, number: signal.Signals
+) -> None:
+    peer.script(call("bash", {"command": "sleep 91"}), say("never"))
+    running = mcode.start("exec", "go", "--output-format", "stream-json")
+    running.wait_event(
+        "item.updated", where=lambda e: e["item"].get("toolCall", {}).get("status") == "running"
+    )
+    time.sleep(0.2)
+    running.send(number)
+    run = running.finish(10)
+    assert run.code == -number
+    assert run.events[-1]["type"] == "exec.completed"
+    result = run.result
+    assert (result["status"], result["exitCode"]) == ("cancelled", 128 + number)
+    assert result["error"]["code"] == "TURN_ABORTED"
+    assert mcode.survivors() == []
+    row = settled(mcode)
+    assert "signal" in str(row)
+    (session,) = mcode.query("select status from sessions")
+    assert session["status"] == "aborted"
+    roles = [message["role"] for message in mcode.messages()]
+    assert roles == ["user", "assistant", "tool"]
+    peer.script(say("on"))
+    assert mcode.exec("-c", "on").check(0).out == "on\n"
+
+
+def test_a_signal_while_the_model_is_silent_ends_within_two_seconds(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    for step in (hang(), stall_after("half an answer")):
+        peer.script(step)
+        running = mcode.start("exec", "go", "--output-format", "json")
+        peer.wait_for(len(peer.calls) + 1)
+        time.sleep(0.3)
+        sent = time.monotonic()
+        running.send(signal.SIGINT)
+        run = running.finish(10)
+        assert time.monotonic() - sent < 2
+        assert run.code == -signal.SIGINT
+        assert run.result["partialOutput"] in (None, "half an answer")
+
+
+def test_a_second_signal_ends_at_once_and_leaves_a_session_that_goes_on(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "trap '' TERM INT HUP; sleep 92"}), say("never"))
+    running = mcode.start("exec", "go", "--output-format", "stream-json")
+    mcode.may_leave_processes = True
+    running.wait_event(
+        "item.updated", where=lambda e: e["item"].get("toolCall", {}).get("status") == "running"
+    )
+    time.sleep(0.2)
+    running.send(signal.SIGINT)
+    time.sleep(0.12)
+    running.send(signal.SIGINT)
+    run = running.finish(3)
+    assert run.code == -signal.SIGINT
+    peer.script(say("on"))
+    assert mcode.exec("-c", "on").check(0).out == "on\n"
+    assert mcode.survivors() == [], "the next mcode ends what was left"
+
+
+def test_a_signal_while_retrying_is_noticed_at_once(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(retry='base_delay = "30s"')
+    peer.script(forever(status(503)))
+    running = mcode.start("exec", "go", "--output-format", "stream-json")
+    running.wait_event("llm.retry")
+    running.send(signal.SIGTERM)
+    run = running.finish(3)
+    assert run.code == -signal.SIGTERM
+
+
+def test_an_ignored_sighup_stays_ignored(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(gated(say("done"), gate))
+    process = subprocess.Popen(
+        ["nohup", *mcode.command, "exec", "go"],
+        env=mcode.environment(),
+        cwd=mcode.workspace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    gate.wait_reached()
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.2)
+    gate.open()
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (0, b"done\n"), err
+
+
+def test_a_shell_loop_stops_at_ctrl_c(mcode: Mcode, peer: Peer) -> None:
+    """The signal is raised again, so a shell that got it too sees that its child died by it."""
+    peer.script(forever(hang()))
+    command = " ".join(shlex.quote(word) for word in mcode.command)
+    process = subprocess.Popen(
+        ["bash", "-c", f"for i in 1 2 3; do {command} exec $i; done; echo went on"],
+        env=mcode.environment(),
+        cwd=mcode.workspace,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    peer.wait_for(1)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=10)
+    assert out == b""
+    assert process.returncode == -signal.SIGINT
+    assert len(peer.calls) == 1
+
+
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(10), pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+def test_a_signal_around_the_end_never_contradicts_the_result(mcode: Mcode, peer: Peer, rounds: int) -> None:
+    peer.script(forever(say("done")))
+    for round_ in range(rounds):
+        running = mcode.start("exec", "go", "--output-format", "stream-json", "--ephemeral")
+        running.wait_event("turn.completed" if round_ % 2 else "exec.completed")
+        time.sleep((round_ % 5) * 0.01)
+        running.send(signal.SIGTERM)
+        run = running.finish(10)
+        assert run.events[-1]["type"] == "exec.completed"
+        told = run.result["exitCode"]
+        assert run.code == (told if told < 128 else 128 - told), run
+        assert (run.result["status"] == "succeeded") == (run.code == 0)
+
+
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(14), pytest.param(150, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+)
+def test_a_signal_at_any_moment_leaves_one_result_or_dies_by_it(
+    mcode: Mcode, peer: Peer, rounds: int
+) -> None:
+    peer.script(forever(call("bash", {"command": "sleep 93"})))
+    for round_ in range(rounds):
+        running = mcode.start("exec", "go", "--output-format", "json")
+        time.sleep(round_ * 0.6 / rounds)
+        running.send(signal.SIGTERM)
+        run = running.finish(10)
+        assert run.code == -signal.SIGTERM, run
+        assert "Traceback" not in run.err
+        if run.out:  # before Python runs any of our code there is nobody to answer
+            assert run.result["exitCode"] == 128 + signal.SIGTERM
+        assert mcode.survivors() == []
+
+
+# deadlines
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        hang(),
+        stall_after("half"),
+        call("bash", {"command": "sleep 94"}),
+        call("bash", {"command": "trap 'exit 0' TERM; sleep 94"}),
+        call("bash", {"command": "trap '' TERM INT HUP; while :; do sleep 1; done"}),
+        call("bash", {"command": "setsid sh -c 'trap \"\" TERM; sleep 94' & sleep 94"}),
+        call("bash", {"command": "python3 -c 'while True: pass'"}),
+    ],
+    ids=["hangs", "stalls", "sleeps", "exits-0-on-term", "ignores-term", "own-session", "burns"],
+)
+def test_the_deadline_decides_whatever_the_model_or_the_command_does(
+    mcode: Mcode, peer: Peer, step: Any
+) -> None:
+    peer.script(step, say("never"))
+    run = mcode.exec("go", "--timeout", "1500ms", "--output-format", "json").check(6)
+    result = run.result
+    assert (result["status"], result["error"]["code"]) == ("timeout", "TIMEOUT")
+    assert result["limit"] == {"name": "timeout", "value": "1.5s", "source": "--timeout"}
+    assert run.duration_s < 1.5 + 5
+    assert mcode.survivors() == []
+    assert "deadline" in str(settled(mcode))
+
+
+def test_the_deadline_counts_while_another_process_locks_the_store(mcode: Mcode, peer: Peer) -> None:
+    import sqlite3
+
+    mcode.exec("hi").check(0)
+    locker = sqlite3.connect(mcode.data / "mcode.db", isolation_level=None)
+    locker.execute("BEGIN IMMEDIATE")
+    run = mcode.exec("hi", "--timeout", "1s", "--output-format", "json")
+    locker.execute("ROLLBACK")
+    locker.close()
+    run.check(6)
+    assert run.result["status"] == "timeout"
+    assert run.duration_s < 6
+
+
+def test_the_deadline_counts_while_a_request_of_the_same_id_runs(mcode: Mcode, peer: Peer) -> None:
+    peer.script(hang())
+    first = mcode.start("exec", "go", "--request-id", "r1")
+    peer.wait_for(1)
+    run = mcode.exec("go", "--request-id", "r1", "--timeout", "1s", "--output-format", "json").check(6)
+    assert run.result["status"] == "timeout"
+    first.send(signal.SIGTERM)
+    first.finish(10)
+
+
+def test_the_deadline_counts_while_retries_wait(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(retry='base_delay = "20s"')
+    peer.script(forever(status(503, headers={"retry-after": "20"})))
+    run = mcode.exec("go", "--timeout", "2s", "--output-format", "json")
+    assert run.code in (6, 69), run
+    assert run.duration_s < 7
+    assert len(peer.calls) == 1
+
+
+def test_the_configured_timeout_counts_like_the_flag(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(tables='[limits]\ntimeout = "1s"')
+    peer.script(hang())
+    run = mcode.exec("go", "--output-format", "json").check(6)
+    assert run.result["limit"]["name"] == "timeout"
+    assert "config" in run.result["limit"]["source"]
+
+
+def test_the_process_ends_soon_after_its_result_although_the_connection_stays_open(
+    mcode: Mcode, peer: Peer
+) -> None:
+    running = mcode.start("exec", "go", "--output-format", "stream-json")
+    running.wait_event("exec.completed")
+    done = time.monotonic()
+    running.finish(5).check(0)
+    assert time.monotonic() - done < 2
+
+
+# terminals
+
+
+class Terminal:
+    """A process on a pseudo-terminal of its own; `screen` is all it wrote there."""
+
+    def __init__(self, arguments: list[str], mcode: Mcode, *, stdout: Any = None, **env: str | None) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            ["setsid", "--ctty", "--wait", *arguments],
+            env=mcode.environment({"TERM": "xterm", **env}),
+            cwd=mcode.workspace,
+            stdin=slave,
+            stdout=slave if stdout is None else stdout,
+            stderr=slave,
+        )
+        os.close(slave)
+        self.screen = b""
+
+    def read(self, until: Callable[[bytes], bool] = lambda _: False, timeout_s: float = 20.0) -> bytes:
+        deadline = time.monotonic() + timeout_s
+        while not until(self.screen) and time.monotonic() < deadline:
+            if select.select([self.master], [], [], 0.05)[0]:
+                try:
+                    piece = os.read(self.master, 65536)
+                except OSError:
+                    break
+                if not piece:
+                    break
+                self.screen += piece
+            elif self.process.poll() is not None:
+                break
+        return self.screen
+
+    def type(self, keys: bytes) -> None:
+        os.write(self.master, keys)
+
+    def end(self) -> int:
+        self.read()
+        code = self.process.wait(10)
+        os.close(self.master)
+        return code
+
+
+@pytest.fixture
+def terminal(mcode: Mcode) -> Iterator[Callable[..., Terminal]]:
+    opened: list[Terminal] = []
+
+    def open_(arguments: list[str], **how: Any) -> Terminal:
+        opened.append(Terminal(arguments, mcode, **how))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
+
+
+def test_a_terminal_gets_a_status_line_that_is_taken_away(
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal]
+) -> None:
+    gate = Gate()
+    peer.script(call("bash", {"command": "sleep 0.4"}), gated(say("the answer"), gate))
+    shown = terminal([*mcode.command, "exec", "go"])
+    shown.read(lambda screen: b"step 2" in screen)
+    gate.open()
+    assert shown.end() == 0
+    assert b"step 1" in shown.screen
+    assert b"bash" in shown.screen
+    assert b"the answer\r\n" in shown.screen
+    last_status = shown.screen.rindex(b"step ")
+    assert b"\r\x1b[K" in shown.screen[last_status : shown.screen.rindex(b"the answer")]
+
+
+def test_a_dumb_terminal_and_a_pipe_get_none(
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal]
+) -> None:
+    peer.script(forever(say("the answer", first_byte_s=0.3)))
+    shown = terminal([*mcode.command, "exec", "go"], TERM="dumb")
+    assert shown.end() == 0
+    assert b"\x1b" not in shown.screen
+    shown = terminal([*mcode.command, "exec", "go", "-q"])
+    assert shown.end() == 0
+    assert shown.screen == b"the answer\r\n"
+    assert "\x1b" not in mcode.exec("go", env={"TERM": "xterm"}).check(0).err
+
+
+def test_no_color_has_no_color(mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal]) -> None:
+    peer.script(say("the answer", first_byte_s=0.3))
+    shown = terminal([*mcode.command, "exec", "go"], NO_COLOR="1")
+    assert shown.end() == 0
+    assert b"step 1" in shown.screen
+    assert b"\x1b[2m" not in shown.screen
+
+
+def test_an_answer_on_a_terminal_cannot_act_on_it(
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal]
+) -> None:
+    peer.script(say("a\x1b]0;owned\x07b\tc\nd"))
+    shown = terminal([*mcode.command, "exec", "go", "-q"])
+    assert shown.end() == 0
+    assert b"\x1b]0" not in shown.screen
+    assert b"\x07" not in shown.screen
+    assert b"c\r\nd" in shown.screen
+
+
+def test_ctrl_c_on_a_terminal_is_one_settled_ending(
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    peer.script(call("bash", {"command": "sleep 95"}), say("never"))
+    script = shlex.join([*mcode.command, "exec", "go", "--result", str(tmp_path / "r")]) + "; echo code=$?"
+    shown = terminal(["bash", "--norc", "-ic", script])
+    shown.read(lambda screen: b"bash" in screen)
+    time.sleep(0.3)
+    shown.type(b"\x03")
+    shown.end()
+    result = json.loads((tmp_path / "r").read_bytes())
+    assert (result["status"], result["exitCode"]) == ("cancelled", 130)
+    assert mcode.survivors() == []
+    assert "signal" in str(settled(mcode))
+
+
+def test_a_run_in_the_background_of_an_interactive_shell_is_never_stopped(
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal]
+) -> None:
+    peer.script(call("bash", {"command": "cat; read x </dev/tty; echo end"}), say("the answer"))
+    script = shlex.join([*mcode.command, "exec", "hi"]) + " & pid=$!; wait $pid; echo code=$?"
+    shown = terminal(["bash", "--norc", "-ic", script])
+    states: set[str] = set()
+    watching = True
+
+    def watch() -> None:
+        while watching:
+            for pid in [p for p in os.listdir("/proc") if p.isdigit()]:
+                try:
+                    if f"MCODE_HOME={mcode.data}".encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                        states.add(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+                except OSError:
+                    pass
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    shown.read(lambda screen: b"code=" in screen)
+    watching = False
+    thread.join()
+    shown.end()
+    assert b"code=0" in shown.screen, shown.screen
+    assert b"the answer" in shown.screen
+    assert "T" not in states
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git commit --allow-empty",
+        "git clone https://127.0.0.1:1/x",
+        "less a.txt",
+        "git log",
+        "ssh -o ConnectTimeout=2 nohost.invalid",
+        "python3",
+    ],
+)
+def test_commands_that_want_a_terminal_end_quickly(
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal], workspace: Callable[..., Path], command: str
+) -> None:
+    workspace({"a.txt": "text\n" * 500}, git=True)
+    peer.script(call("bash", {"command": command, "timeout_ms": 15000}), say("the answer"))
+    shown = terminal([*mcode.command, "exec", "hi", "--permission", "full"])
+    started = time.monotonic()
+    assert shown.end() == 0
+    assert time.monotonic() - started < 12
+    assert b"the answer" in shown.screen
