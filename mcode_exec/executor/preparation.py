@@ -86,7 +86,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     prompt = await read_prompt(invocation)
     base_prompt = None
     if invocation.system_prompt_file is not None:
-        base_prompt = resolving.read_system_prompt(invocation.system_prompt_file)
+        base_prompt = await resolving.read_system_prompt(invocation.system_prompt_file)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)
     found = await _existing_session(runtime, invocation, workspace, project)

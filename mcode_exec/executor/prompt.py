@@ -7,7 +7,6 @@ become U+FFFD with a notice.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import stat
 
@@ -15,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from mcode_exec.errors import InvocationError
+from mcode_exec.executor.reading import STDIN, read_source
 from mcode_exec.records.history import Block, FileBlock, ImageBlock, TextBlock
 from mcode_exec.records.invocation import Invocation
 
@@ -105,8 +105,9 @@ def _clean(text: str, what: str, notices: list[tuple[str, str]]) -> str:
 
 
 async def _read_input(source: str, notices: list[tuple[str, str]]) -> str:
-    what = "stdin" if source == "-" else source
-    data = await (_read_stdin() if source == "-" else _read_file(source))
+    what = "stdin" if source == STDIN else source
+    named = "stdin" if source == STDIN else f"--input {source}"
+    data = await read_source(source, MAX_PROMPT_BYTES, what=named)
     if len(data) > MAX_PROMPT_BYTES:
         raise InvocationError(f"the input from {what} is larger than {MAX_PROMPT_BYTES} bytes (10 MiB)")
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
@@ -118,61 +119,6 @@ async def _read_input(source: str, notices: list[tuple[str, str]]) -> str:
             f"the input from {what} is not valid UTF-8 at byte offset {error.start}"
         ) from error
     return _clean(text, f"the input from {what}", notices)
-
-
-async def _read_stdin() -> bytes:
-    """stdin to its end (or one byte past the limit), abortably: a reader thread that nobody waits for."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[bytes] = loop.create_future()
-
-    def read() -> None:
-        pieces: list[bytes] = []
-        error: OSError | None = None
-        try:
-            total = 0
-            while total <= MAX_PROMPT_BYTES:
-                piece = os.read(0, 1 << 16)
-                if not piece:
-                    break
-                pieces.append(piece)
-                total += len(piece)
-        except BlockingIOError:
-            error = OSError("stdin is non-blocking and has nothing to read")
-        except OSError as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(_deliver, done, b"".join(pieces), error)
-        except RuntimeError:
-            pass  # the run was aborted meanwhile
-
-    import threading
-
-    threading.Thread(target=read, name="mcode-stdin", daemon=True).start()
-    return await done
-
-
-def _deliver(done: asyncio.Future[bytes], data: bytes, error: OSError | None) -> None:
-    if done.cancelled():
-        return
-    if error is not None:
-        done.set_exception(InvocationError(f"stdin cannot be read: {error}"))
-    else:
-        done.set_result(data)
-
-
-async def _read_file(path: str) -> bytes:
-    try:
-        descriptor = os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
-    except OSError as error:
-        raise InvocationError(f"--input {path} cannot be read: {error.strerror}") from error
-    if stat.S_ISDIR(os.fstat(descriptor).st_mode):  # looked at first: no file object is made of one
-        os.close(descriptor)
-        raise InvocationError(f"--input {path} is a directory")
-    with open(descriptor, "rb") as file:
-        try:
-            return await asyncio.to_thread(file.read, MAX_PROMPT_BYTES + 1)
-        except OSError as error:
-            raise InvocationError(f"--input {path} cannot be read: {error.strerror}") from error
 
 
 def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:

@@ -6,7 +6,6 @@ the store is opened and before any model call.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 from msgspec import Struct
@@ -16,6 +15,7 @@ from mcode_exec.agent.ports import Limits
 from mcode_exec.config import AgentConfig, Config
 from mcode_exec.errors import ConfigError, InvocationError, PriceUnknownError
 from mcode_exec.executor.models import ResolvedModel
+from mcode_exec.executor.reading import read_source
 from mcode_exec.permissions.rules import RuleSet, layer, parse_flag_rule, rules_from_table
 from mcode_exec.records.invocation import FlagRule, Invocation
 from mcode_exec.records.permission import Preset, Rule
@@ -23,6 +23,7 @@ from mcode_exec.records.session import Session
 from mcode_exec.tools import registry
 
 DEFAULT_PRESET: Preset = "smart"
+MAX_SYSTEM_PROMPT_BYTES = 1 << 20
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -167,14 +168,13 @@ def _preset(kept: Mapping[str, object]) -> Preset | None:
     return value if value in ("smart", "full", "off", "read-only") else None
 
 
-def read_system_prompt(path: str) -> str:
+async def read_system_prompt(path: str) -> str:
     """The text of `--system-prompt-file`.  Raises: InvocationError."""
+    what = f"--system-prompt-file {path}"
+    data = await read_source(path, MAX_SYSTEM_PROMPT_BYTES, what=what)
+    if len(data) > MAX_SYSTEM_PROMPT_BYTES:
+        raise InvocationError(f"{what} is larger than {MAX_SYSTEM_PROMPT_BYTES} bytes (1 MiB)")
     try:
-        with open(os.path.expanduser(path), "rb") as file:
-            return file.read(1 << 20).decode("utf-8-sig").replace("\0", "\ufffd")
-    except OSError as error:
-        raise InvocationError(f"--system-prompt-file {path} cannot be read: {error.strerror}") from error
+        return data.decode("utf-8-sig").replace("\0", "\ufffd")
     except UnicodeDecodeError as error:
-        raise InvocationError(
-            f"--system-prompt-file {path} is not UTF-8 (byte offset {error.start})"
-        ) from error
+        raise InvocationError(f"{what} is not UTF-8 (byte offset {error.start})") from error

@@ -31,7 +31,14 @@ from mcode_exec.providers.transcript import (
     tool_name,
 )
 from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
-from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock
+from mcode_exec.records.history import (
+    FileBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
 from mcode_exec.records.model import ModelRequest
 from mcode_exec.records.usage import Usage
 
@@ -47,11 +54,15 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     body: dict[str, Any] = {"model": request.model.ref.model_id, "stream": True}
     if endpoint.provider_id == "anthropic":
         body["cache_control"] = _CACHED
-    if request.tools:
-        tools: list[dict[str, Any]] = [
-            {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-            for tool in request.tools
-        ]
+    tools: list[dict[str, Any]] = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        for tool in request.tools
+    ]
+    if not tools and (past := _called_before(request)):
+        # a history with calls is refused where no tool is defined
+        tools = [{"name": name, "input_schema": {"type": "object"}} for name in past]
+        body["tool_choice"] = {"type": "none"}
+    if tools:
         tools[-1]["cache_control"] = _CACHED
         body["tools"] = tools
     if request.system.strip():
@@ -73,6 +84,18 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     base = endpoint.base_url.rstrip("/")
     path = "/messages" if base.endswith("/v1") else "/v1/messages"
     return WireRequest(path, [("anthropic-version", VERSION)], encode_json(body))
+
+
+def _called_before(request: ModelRequest) -> list[str]:
+    """The tools that the history has calls or results of."""
+    return sorted(
+        {
+            tool_name(block.name)
+            for message in request.messages
+            for block in message.content
+            if isinstance(block, ToolCallBlock | ToolResultBlock)
+        }
+    )
 
 
 def _thinking(request: ModelRequest, limit: int) -> dict[str, Any]:
