@@ -49,6 +49,7 @@ from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import transcript
+from mcode_exec.store.database import Patience
 from mcode_exec.tools import registry
 from mcode_exec.turns.execution import execute
 from mcode_exec.workspace import git
@@ -82,6 +83,7 @@ class TurnRun:
         self._session = prepared.choice.session
         self._turn_id = accepted.receipt.turn_id
         self._state = TurnState()
+        self._patience = Patience(abort)
         self._stream = SessionStream()
         self._history: CanonicalHistory | None = None
         self._attachments = Attachments(
@@ -115,6 +117,7 @@ class TurnRun:
                 conclude=self._conclude,
                 abort=self._abort,
                 clock=self._runtime.clock,
+                patience=self._patience,
             )
             fault("after-settlement")
             await self._finish_watching()
@@ -149,6 +152,7 @@ class TurnRun:
             is_takeover=self._accepted.is_takeover or session.status == "interrupted",
             agent=prepared.agent.name if prepared.agent else None,
             clock=runtime.clock,
+            patience=self._patience,
         )
         self._door = door
         await self._say_notices(self._history.notices)

@@ -22,7 +22,7 @@ from mcode_exec.sessions.history import CanonicalHistory, Line
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import calls_of
 from mcode_exec.store import message_rows, session_rows, turn_rows
-from mcode_exec.store.database import Store
+from mcode_exec.store.database import Patience, Store
 
 
 class FailedAttempt(Struct, frozen=True, kw_only=True):
@@ -48,8 +48,10 @@ class CommitDoor:
         lease_token: str,
         agent: str | None,
         clock: Clock,
+        patience: Patience | None = None,
     ) -> None:
         self._store = store
+        self._patience = patience
         self._history = history
         self._stream = stream
         self._session_id = session_id
@@ -96,7 +98,9 @@ class CommitDoor:
             try:
                 fault("before-append")
                 await self._store.guarded(
-                    self._check_lease, lambda: self._history.append((record,), self._clock.now_ms())
+                    self._check_lease,
+                    lambda: self._history.append((record,), self._clock.now_ms()),
+                    self._patience,
                 )
                 fault("after-append")
             except Exception as error:
@@ -114,7 +118,9 @@ class CommitDoor:
         size: int,
     ) -> None:
         try:
-            await self._store.write(lambda: self._write_rows(record, failed, prefix_body, size))
+            await self._store.write(
+                lambda: self._write_rows(record, failed, prefix_body, size), self._patience
+            )
             fault("after-rows")
         except Exception as error:  # raised to whoever commits or settles next
             self._broken = error
@@ -157,7 +163,7 @@ class CommitDoor:
             for attempt in failed:
                 self._add_failed(message_id, attempt)
 
-        await asyncio.shield(asyncio.ensure_future(self._store.write(rows)))
+        await asyncio.shield(asyncio.ensure_future(self._store.write(rows, self._patience)))
 
     def _add_failed(self, message_id: str, attempt: FailedAttempt) -> None:
         message_rows.add_usage(

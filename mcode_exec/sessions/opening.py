@@ -16,7 +16,7 @@ from mcode_exec.sessions.history import CanonicalHistory, open_history
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import missing_results
-from mcode_exec.store.database import Store
+from mcode_exec.store.database import Patience, Store
 
 
 async def open_door(
@@ -30,6 +30,7 @@ async def open_door(
     is_takeover: bool,
     agent: str | None,
     clock: Clock,
+    patience: Patience | None = None,
 ) -> tuple[CommitDoor, CanonicalHistory]:
     """The door for one turn; the history is consistent with its rows and valid for a model.
 
@@ -57,10 +58,11 @@ async def open_door(
         lease_token=lease_token,
         agent=agent,
         clock=clock,
+        patience=patience,
     )
     if history.beyond or (history.records and history.size != session.history_bytes):
         beyond, history.beyond = history.beyond, []
-        await store.write(lambda: finish_rows(beyond, session.id, history.size))
+        await store.write(lambda: finish_rows(beyond, session.id, history.size), patience)
     fault("after-opening")
     for record in missing_results(history.records, clock.now_ms()):
         await door.commit(record)

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import peewee
 
+from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
@@ -27,8 +28,25 @@ from mcode_exec.store import migrations, tables
 T = TypeVar("T")
 
 BUSY_S = 10.0  # seconds a busy store is waited for; then STORE_BUSY
+HURRY_S = 1.0  # seconds an aborted turn waits for a busy store, in all
 _SQLITE_WAIT_S = 0.25  # longest wait inside SQLite, during which the store thread is deaf
 _RETRY_S = (0.005, 0.01, 0.02, 0.05, 0.1)  # pauses between tries; the last repeats
+
+
+class Patience:
+    """How long one turn waits for a busy store: as long as anybody, but briefly once it is aborted."""
+
+    def __init__(self, abort: AbortScope) -> None:
+        self._abort = abort
+        self._until_s: float | None = None
+
+    def is_over(self, now_s: float) -> bool:
+        """Whether the turn has been aborted and has waited for HURRY_S since it noticed."""
+        if not self._abort.is_tripped:
+            return False
+        if self._until_s is None:
+            self._until_s = now_s + HURRY_S
+        return now_s >= self._until_s
 
 
 class StoreThread:
@@ -127,7 +145,7 @@ class Store:
 
         return await self._retry(job)
 
-    async def write(self, function: Callable[[], T]) -> T:
+    async def write(self, function: Callable[[], T], patience: Patience | None = None) -> T:
         """Run `function` in one IMMEDIATE transaction: all of it or nothing.
 
         Cancellation: the transaction may still commit; ask again with the same ids.
@@ -137,9 +155,11 @@ class Store:
             with self._database.atomic("IMMEDIATE"):
                 return function()
 
-        return await self._retry(job)
+        return await self._retry(job, patience)
 
-    async def guarded(self, check: Callable[[], None], function: Callable[[], T]) -> T:
+    async def guarded(
+        self, check: Callable[[], None], function: Callable[[], T], patience: Patience | None = None
+    ) -> T:
         """Run `function` on the store thread right after `check` has passed in a read of its own.
 
         Only the check is tried again when the store is busy: `function` runs at most once.
@@ -150,14 +170,14 @@ class Store:
                 check()
             return function()
 
-        return await self._retry(job)
+        return await self._retry(job, patience)
 
     async def on_thread(self, function: Callable[[], T]) -> T:
         """Run `function` on the store thread, outside a transaction (file work that keeps its order)."""
         return await self._thread.submit(function)
 
-    async def _retry(self, job: Callable[[], T]) -> T:
-        deadline = self._clock.monotonic_s() + BUSY_S
+    async def _retry(self, job: Callable[[], T], patience: Patience | None = None) -> T:
+        started_s = self._clock.monotonic_s()
         attempt = 0
         while True:
             try:
@@ -166,9 +186,12 @@ class Store:
                 error = _cause(raised)
                 if not _is_busy(error):
                     raise _failure(error, self.path) from error
-                if self._clock.monotonic_s() >= deadline:
+                now_s = self._clock.monotonic_s()
+                waited_s = now_s - started_s
+                if waited_s >= BUSY_S or (patience is not None and patience.is_over(now_s)):
                     raise StoreBusyError(
-                        f"the store {self.path} was locked by another process for {BUSY_S:g} s; try again later"
+                        f"the store {self.path} was locked by another process for {waited_s:.0f} s; "
+                        "try again later"
                     ) from error
             except OSError as error:
                 raise StoreFailedError(f"the store {self.path} cannot be used: {error}") from error

@@ -16,7 +16,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import InternalError, LeaseLostError, LimitReachedError, McodeError
 from mcode_exec.faults import fault
 from mcode_exec.records.turn import Accepted, Ending
-from mcode_exec.store.database import Store
+from mcode_exec.store.database import Patience, Store
 from mcode_exec.turns.lease import LEASE_S, RENEW_S, LeaseKeeper
 from mcode_exec.turns.settlement import LEASE_REASONS, settle
 
@@ -33,6 +33,7 @@ async def execute(
     conclude: Callable[[Ending], Awaitable[tuple[R, bytes]]],
     abort: AbortScope,
     clock: Clock,
+    patience: Patience | None = None,
     lease_s: float = LEASE_S,
     renew_s: float = RENEW_S,
 ) -> R:
@@ -67,6 +68,7 @@ async def execute(
             ending=ending,
             result=encoded,
             clock=clock,
+            patience=patience,
         )
 
     fault("before-settlement")
@@ -77,6 +79,8 @@ async def execute(
             result, encoded = await conclude(ending)
             await settled(ending, encoded)
     except McodeError as error:
+        if ending.outcome == "aborted":
+            return result  # what ended it stays the answer; the next process settles the rest
         # The turn's end could not be written: the result says so, whatever the model answered.
         result, _ = await conclude(Ending(outcome="failed", error=error))
     return result
@@ -101,6 +105,8 @@ async def _run(loop: Callable[[], Awaitable[None]], abort: AbortScope) -> Ending
     except LeaseLostError as error:
         return Ending(outcome="failed", abort_reason="lease-lost", error=error)
     except McodeError as error:
+        if abort.reason is not None:
+            return _aborted(abort)  # what failed while the loop was cleaning up was not the first reason
         return Ending(outcome="failed", error=error)
     except MemoryError as error:
         return Ending(

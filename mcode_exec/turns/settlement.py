@@ -12,7 +12,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError
 from mcode_exec.records.turn import Ending
 from mcode_exec.store import session_rows, turn_rows
-from mcode_exec.store.database import Store
+from mcode_exec.store.database import Patience, Store
 from mcode_exec.store.turn_rows import Lock
 
 PROCESS_RESTART = "process-restart"
@@ -30,6 +30,7 @@ async def settle(
     ending: Ending,
     result: bytes,
     clock: Clock,
+    patience: Patience | None = None,
 ) -> bool:
     """Write the outcome, release the session; False if the lease was lost before.
 
@@ -43,9 +44,9 @@ async def settle(
         return _settle(session_id, turn_id, lease_token, ending, result, clock.now_ms())
 
     try:
-        return await store.write(transaction)
+        return await store.write(transaction, patience)
     except McodeError:
-        return await store.write(transaction)
+        return await store.write(transaction, patience)
 
 
 def _settle(
