@@ -13,7 +13,13 @@ import signal
 from typing import TYPE_CHECKING
 
 from mcode_exec.cli.signals import die_by
-from mcode_exec.errors import InternalError, InvocationError, McodeError, OutputWriteFailedError
+from mcode_exec.errors import (
+    InternalError,
+    InvocationError,
+    McodeError,
+    OutputWriteFailedError,
+    StoreFailedError,
+)
 
 if TYPE_CHECKING:
     from mcode_exec.abort import AbortScope
@@ -26,6 +32,8 @@ _BUG_CHARS = 300
 
 def as_mcode_error(error: BaseException) -> McodeError:
     """`error` as one of the tree's classes; what is not foreseen is a bug."""
+    import errno
+
     import click
 
     if isinstance(error, McodeError):
@@ -36,6 +44,8 @@ def as_mcode_error(error: BaseException) -> McodeError:
         return InvocationError(error.format_message())
     if isinstance(error, OSError) and error.filename is None and _is_disk(error):
         return OutputWriteFailedError(f"stdout cannot be written: {error.strerror}.")
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return StoreFailedError("too many files are open; raise the limit (ulimit -n) and try again.")
     told = f"{type(error).__name__}: {error}".strip().rstrip(":")[:_BUG_CHARS]
     return InternalError(f"unexpected {told}; this is a bug in mcode (-v shows where)")
 

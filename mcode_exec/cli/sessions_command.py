@@ -46,7 +46,9 @@ def list_(
 
     if cwd is not None and all_workspaces:
         raise click.UsageError("--all and --cwd cannot be combined.")
-    workspace = None if all_workspaces else os.path.realpath(os.path.expanduser(cwd or "."))
+    here = os.path.realpath(os.path.expanduser(cwd or "."))
+    # a path that is no text names no session, and cannot be looked for
+    workspace = None if all_workspaces else here.encode("utf-8", "replace").decode()
     sessions, cursor = await_result(
         list_sessions(
             data_dir,

@@ -56,14 +56,26 @@ def workspace_of(invocation: Invocation, env: Mapping[str, str]) -> str | None:
     real = os.path.realpath(path)
     if not os.path.isdir(real):
         raise InvocationError(f"--cwd {invocation.cwd}: {real} is not a directory")
-    return real
+    return _storable(real)
 
 
 def _current_directory() -> str:
     try:
-        return os.path.realpath(os.getcwd())
+        return _storable(os.path.realpath(os.getcwd()))
     except FileNotFoundError:
         raise InvocationError("the current directory does not exist any more; name one with --cwd") from None
+
+
+def _storable(workspace: str) -> str:
+    """`workspace`, if its name is text: the store and the model are told it."""
+    try:
+        workspace.encode()
+    except UnicodeEncodeError:
+        shown = os.fsencode(workspace).decode("utf-8", "replace")
+        raise InvocationError(
+            f"the workspace {shown} has a name that is not valid UTF-8; rename the directory"
+        ) from None
+    return workspace
 
 
 async def recorded_workspace(store: Store, session_text: str) -> str:

@@ -6,17 +6,18 @@ environment variables; never a value of the environment and never the prompt.
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
 import time
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 import msgspec
 
 from mcode_exec.errors import OutputWriteFailedError
-from mcode_exec.executor.outcome import encode_result
 from mcode_exec.paths import private_open
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
@@ -46,11 +47,12 @@ def write_report(
         "platform": platform.platform(),
         "writtenMs": time.time_ns() // 1_000_000,
         "invocation": None if invocation is None else _asked(invocation),
-        "result": msgspec.json.decode(encode_result(result)),
+        "result": msgspec.to_builtins(result, builtin_types=(Decimal,)),
         "environmentNames": sorted(env),
         "traceback": traceback,
     }
-    body = msgspec.json.format(msgspec.json.encode(redactor.json(report)), indent=2)
+    # not msgspec: a path on the command line may be no UTF-8, and escapes can carry it
+    body = json.dumps(redactor.json(report), indent=2, default=float).encode()
     path = os.path.join(directory, f"mcode-{result.run_id}.json")
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)

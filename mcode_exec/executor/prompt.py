@@ -22,14 +22,6 @@ MAX_PROMPT_BYTES = 10 * 1024 * 1024
 MAX_FILES = 10
 MAX_FILES_BYTES = 100 * 1024 * 1024
 
-_SIGNATURES = (
-    (b"\x89PNG\r\n\x1a\n", "image/png"),
-    (b"\xff\xd8\xff", "image/jpeg"),
-    (b"GIF87a", "image/gif"),
-    (b"GIF89a", "image/gif"),
-    (b"%PDF-", "application/pdf"),
-)
-
 
 class Attachment(Struct, frozen=True, kw_only=True):
     """Bytes that a block names by digest."""
@@ -178,10 +170,8 @@ def _attachment_block(
 ) -> tuple[Block, Attachment | None]:
     import hashlib
 
-    name = os.path.basename(path)
-    mime = next((mime for signature, mime in _SIGNATURES if data.startswith(signature)), None)
-    if mime is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        mime = "image/webp"
+    name = os.fsencode(os.path.basename(path)).decode("utf-8", "replace")
+    mime = _mime_of(path, data)
     if mime is None:
         try:
             text = _clean(data.decode("utf-8"), f"--file {path}", notices)
@@ -196,3 +186,29 @@ def _attachment_block(
     if mime.startswith("image/"):
         return ImageBlock(digest=digest, mime=mime, filename=name), attachment
     return FileBlock(digest=digest, mime=mime, filename=name), attachment
+
+
+def _mime_of(path: str, data: bytes) -> str | None:
+    """What the content is; None for text.
+
+    Raises: InvocationError for what no provider would take: it would fail the turn, and every later one.
+    """
+    from mcode_exec.executor.images import MAX_ENCODED_BYTES
+    from mcode_exec.tools import images
+    from mcode_exec.tools.failure import ToolFailure
+
+    mime = images.mime_of(data[:16])
+    if mime is None:
+        mime, most = ("application/pdf" if data.startswith(b"%PDF-") else None), MAX_ENCODED_BYTES
+    else:
+        most = images.MAX_ENCODED_BYTES
+        try:
+            images.check_image(mime, data, f"--file {path}")
+        except ToolFailure as failure:
+            raise InvocationError(str(failure)) from failure
+    encoded = (len(data) + 2) // 3 * 4
+    if mime is not None and encoded > most:
+        raise InvocationError(
+            f"--file {path} is {encoded} bytes in base64, and at most {most} can be sent; make it smaller"
+        )
+    return mime

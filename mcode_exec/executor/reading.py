@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 
 from mcode_exec.errors import InvocationError
@@ -39,8 +40,6 @@ async def read_source(source: str, limit: int, *, what: str) -> bytes:
             data = _read(source, limit)
         except IsADirectoryError:
             reason = "is a directory"
-        except BlockingIOError:
-            reason = "cannot be read: it is non-blocking and has nothing to read"
         except (OSError, ValueError) as error:
             reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         try:
@@ -69,7 +68,14 @@ def _read(source: str, limit: int) -> bytes:
 def _read_descriptor(descriptor: int, limit: int) -> bytes:
     pieces: list[bytes] = []
     left = limit + 1
-    while left > 0 and (piece := os.read(descriptor, min(left, _PIECE_BYTES))):
+    while left > 0:
+        try:
+            piece = os.read(descriptor, min(left, _PIECE_BYTES))
+        except BlockingIOError:  # whoever started us shares it with us and wants it so
+            select.select([descriptor], [], [])
+            continue
+        if not piece:
+            break
         pieces.append(piece)
         left -= len(piece)
     return b"".join(pieces)

@@ -50,6 +50,8 @@ class OutputFile:
         self.path = path
         self._writer = writer
         self._is_prepared = False
+        #: why it cannot be written: found out once, because finding out may take its time
+        self._refusal: OutputWriteFailedError | None = None
         #: replaced by rename; else written in place
         self._is_atomic = False
         #: in place: a regular file of ours, or what the writer thread owns
@@ -60,10 +62,13 @@ class OutputFile:
         """Find out how the target is written, and that it can be.  Raises: OutputWriteFailedError."""
         if self._is_prepared:
             return
+        if self._refusal is not None:
+            raise self._refusal
         try:
             await self._prepare()
         except OSError as error:
-            raise self._failed(error) from error
+            self._refusal = self._failed(error)
+            raise self._refusal from error
         self._is_prepared = True
 
     async def _prepare(self) -> None:

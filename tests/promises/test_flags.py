@@ -327,3 +327,49 @@ def test_help_names_every_flag_and_no_flag_that_is_not_there(mcode: Mcode) -> No
         flag for flag in ("--add-dir", "--paused-queue", "--when-busy", "--schema") if flag in help_text
     ]
     assert max(map(len, help_text.splitlines())) <= 110
+
+
+def test_a_workspace_whose_name_is_no_text_is_refused_in_a_sentence(mcode: Mcode, peer: Peer) -> None:
+    directory = os.fsencode(mcode.workspace) + b"/d\xff"
+    os.mkdir(directory)
+    for how in ({"cwd": os.fsdecode(directory)}, {"env": {"PWD": None}}):
+        flags = () if "cwd" in how else ("--cwd", os.fsdecode(directory))
+        run = mcode.exec("hi", *flags, "--output-format", "json", **how).check(2)
+        assert "UTF-8" in run.result["error"]["message"]
+    assert mcode.run("sessions", "list", cwd=os.fsdecode(directory)).check(0).out == ""
+    assert not peer.calls
+
+
+def test_paths_that_are_no_text_work_as_files(mcode: Mcode, peer: Peer) -> None:
+    name = os.fsdecode(b"f\xff")
+    (mcode.workspace / name).write_text("content é")
+    mcode.exec("hi", "--file", name, "--result", name + ".json", "-o", name + ".o").check(0)
+    assert "content é" in peer.last.text
+    assert (mcode.workspace / (name + ".o")).read_bytes() == b"hello\n"
+    mcode.exec("--input", name, "--data-dir", name + ".d").check(0)
+    run = mcode.exec(
+        "hi", "--events", f"no/{name}", "--diagnostics-dir", name + ".r", "--output-format", "json"
+    ).check(74)
+    assert run.result["error"]["code"] == "OUTPUT_WRITE_FAILED"
+    assert len(list((mcode.workspace / (name + ".r")).iterdir())) == 1
+
+
+def test_too_few_descriptors_are_no_bug_of_ours(mcode: Mcode) -> None:
+    import subprocess
+
+    command = [
+        "bash",
+        "-c",
+        'ulimit -n 12; exec "$@"',
+        "-",
+        *mcode.command,
+        "exec",
+        "hi",
+        "--output-format",
+        "json",
+    ]
+    done = subprocess.run(
+        command, env=mcode.environment(), cwd=mcode.workspace, capture_output=True, timeout=20
+    )
+    assert done.returncode in (0, 74), done
+    assert json.loads(done.stdout)["exitCode"] == done.returncode

@@ -419,3 +419,30 @@ def test_a_full_device_for_the_result_is_74_although_the_turn_succeeded(mcode: M
         run = mcode.exec("hi", flag, "/dev/full", "--output-format", "json").check(74)
         assert run.result["error"]["code"] == "OUTPUT_WRITE_FAILED"
         assert run.result["partialOutput"] == "hello"
+
+
+def test_a_fifo_without_a_reader_is_an_error_after_five_seconds(
+    mcode: Mcode, peer: Peer, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "f")
+    run = mcode.exec("hi", "--events", tmp_path / "f").check(74)
+    assert 4.5 < run.duration_s < 9
+    assert not peer.calls
+
+
+def test_a_reader_of_the_events_that_leaves_is_told_in_the_result(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "sleep 0.5"}), say("hello"))
+    done = shell(
+        mcode, "mkfifo f; head -1 f >/dev/null & mcode exec hi --events f --output-format json; echo $?"
+    )
+    result, code = done.stdout.splitlines()
+    assert code == b"74"
+    assert json.loads(result)["error"]["code"] == "OUTPUT_WRITE_FAILED"
+    assert json.loads(result)["partialOutput"] == "hello"
+
+
+def test_everything_closed_at_the_start(mcode: Mcode) -> None:
+    done = shell(mcode, "mcode exec hi --result r <&- >&- 2>&-; echo $?; cat r")
+    code, result = done.stdout.splitlines()
+    assert code == b"0"
+    assert json.loads(result)["output"] == "hello"

@@ -172,7 +172,7 @@ def test_a_signal_at_any_moment_leaves_one_result_or_dies_by_it(
         time.sleep(round_ * 0.6 / rounds)
         running.send(signal.SIGTERM)
         run = running.finish(10)
-        assert run.code == -signal.SIGTERM, run
+        assert run.code == -signal.SIGTERM, run.out + run.err
         assert "Traceback" not in run.err
         if run.out:  # before Python runs any of our code there is nobody to answer
             assert run.result["exitCode"] == 128 + signal.SIGTERM

@@ -293,3 +293,27 @@ def test_json_input_reaches_the_model_byte_for_byte(mcode: Mcode, peer: Peer) ->
     text = 'quotes " and \\ and `$HOME` % \u2028 漢字 \U0001f600'
     mcode.exec("--input", "-", "--input-format", "json", input=json.dumps(text)).check(0)
     assert prompt_of(peer) == text
+
+
+def test_a_non_blocking_stdin_is_waited_for(mcode: Mcode, peer: Peer) -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    running = mcode.start("exec", "--input", "-", stdin=reader)
+    time.sleep(0.5)
+    os.write(writer, b"late ")
+    time.sleep(0.1)
+    os.write(writer, b"words")
+    os.close(writer)
+    os.close(reader)
+    running.finish(20).check(0)
+    assert prompt_of(peer) == "late words"
+
+
+def test_a_fifo_as_input_is_read_and_can_be_given_up(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f")
+    run = mcode.exec("--input", tmp_path / "f", "--timeout", "1s", "--output-format", "json").check(6)
+    assert run.duration_s < 6
+    running = mcode.start("exec", "--input", str(tmp_path / "f"))
+    (tmp_path / "f").write_text("through a fifo")
+    running.finish(20).check(0)
+    assert prompt_of(peer) == "through a fifo"
