@@ -12,15 +12,16 @@ from typing import Any
 
 import msgspec
 
-from mcode_exec.errors import BusyError, InvocationError
+from mcode_exec.errors import InvocationError
 from mcode_exec.executor.runtime import Runtime
+from mcode_exec.faults import fault
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, verifying
 from mcode_exec.sessions.layout import history_paths
-from mcode_exec.store import turn_rows
+from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.version import VERSION
 
 EXPORT_FORMAT = "mcode.session"
@@ -144,13 +145,12 @@ async def verify_session(
         paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
         if not repair:
             return await runtime.store.on_thread(lambda: verifying.check(paths))
-        lock = await runtime.store.read(lambda: turn_rows.find_lock(session.id))
-        if lock is not None:
-            raise BusyError(f"session {session.id} is busy; a history is mended only while nothing runs")
-        findings = await runtime.store.on_thread(
-            lambda: verifying.repair(paths, session.id, runtime.clock.now_ms())
-        )
-        await verifying.rebuild_rows(runtime.store, session, paths)
+        async with maintenance(runtime.store, runtime.owner, session.id, runtime.clock):
+            findings = await runtime.store.on_thread(
+                lambda: verifying.repair(paths, session.id, runtime.clock.now_ms())
+            )
+            fault("after-repair")
+            await verifying.rebuild_rows(runtime.store, session, paths)
         return findings
 
 

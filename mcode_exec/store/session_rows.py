@@ -83,6 +83,11 @@ def find_by_key(project_id: str, key: str) -> Session | None:
     )
 
 
+def _is_used() -> Any:
+    """A session whose process died before its first turn was admitted holds nothing to show or go on with."""
+    return Sessions.last_turn_id.is_null(False) | (Sessions.history_bytes > 0)
+
+
 def newest_conversations(workspace: str, limit: int) -> list[Session]:
     """Visible, unarchived conversations of a workspace, newest activity first; one indexed lookup."""
     query = (
@@ -92,8 +97,7 @@ def newest_conversations(workspace: str, limit: int) -> list[Session]:
             & (Sessions.visibility == "visible")
             & (Sessions.session_kind == "conversation")
             & Sessions.archived_ms.is_null()
-            # One whose process died before its first turn was admitted holds nothing to go on with.
-            & (Sessions.last_turn_id.is_null(False) | (Sessions.history_bytes > 0))
+            & _is_used()
         )
         .order_by(Sessions.activity_ms.desc())
         .limit(limit)
@@ -106,7 +110,7 @@ def page_sessions(
 ) -> list[Session]:
     """Sessions by newest activity; `before` is (activity_ms, id) of the last one seen.
 
-    Without `everything` archived, hidden and scheduled ones are left out.
+    Without `everything` archived, hidden, scheduled and never used ones are left out.
     """
     query = Sessions.select()
     if workspace is not None:
@@ -122,6 +126,7 @@ def page_sessions(
             (Sessions.visibility == "visible")
             & Sessions.archived_ms.is_null()
             & (Sessions.session_kind != "cron")
+            & _is_used()
         )
     query = query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)
     return [_session(row) for row in dicts(query)]

@@ -105,15 +105,16 @@ def settle_as_dead(lock: Lock, now_ms: int) -> None:
 
     The lock row stays: the caller replaces or deletes it.
     """
-    if lock.turn_id is not None:
-        turn_rows.settle_receipt(
-            lock.turn_id,
-            settled_ms=now_ms,
-            outcome="failed",
-            reason=PROCESS_RESTART,
-            code=None,
-            result=None,
-        )
+    if lock.turn_id is None:
+        return  # it was no turn: what the session says of its last one stays true
+    turn_rows.settle_receipt(
+        lock.turn_id,
+        settled_ms=now_ms,
+        outcome="failed",
+        reason=PROCESS_RESTART,
+        code=None,
+        result=None,
+    )
     session_rows.update_session(
         lock.session_id,
         status="interrupted",
