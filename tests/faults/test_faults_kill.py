@@ -326,3 +326,23 @@ def test_a_second_signal_ends_at_once_and_leaves_a_session_that_goes_on(mcode: M
     again = mcode.exec("y", "--session-key", "k", "--output-format", "json").check()
     assert again.result["output"] == "well"
     check_store(mcode)
+
+
+def test_a_kill_in_the_middle_of_a_repair_leaves_a_session_that_goes_on(mcode: Mcode, peer: Peer) -> None:
+    peer.script(say("first"), say("second"), say("on"))
+    session_id = mcode.exec("x", "--output-format", "json").check().result["sessionId"]
+    mcode.exec("--continue", "y").check()
+    path = mcode.session_dir() / "messages.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:2], b"42", *lines[2:]]))
+    mcode.run("sessions", "verify", session_id, "--repair", env={"MCODE_FAULT": "after-repair"}).check(
+        -signal.SIGKILL
+    )
+    assert len(mcode.query("SELECT * FROM session_locks WHERE kind = 'maintenance'")) == 1
+    mcode.run("sessions", "list").check()
+    # no turn died: the session says what it said before
+    assert mcode.query("SELECT status FROM sessions") == [{"status": "idle"}]
+    mcode.exec("--session", session_id, "go on").check()
+    assert "first" in peer.last.text
+    assert "second" in peer.last.text
+    check_store(mcode)

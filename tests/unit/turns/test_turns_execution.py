@@ -23,6 +23,7 @@ from mcode_exec.records.turn import Accepted, Ending, Rejected
 from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.execution import execute
+from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.turns.recovery import recover
 from tests.unit.turns.turn_world import World, kill, request
 
@@ -394,3 +395,25 @@ def test_acceptance_rebinds_unarchives_and_clears_the_last_error(world: World) -
         None,
     )
     assert (found.workspace, found.project_id) == ("/new", "prj_new")
+
+
+def test_maintenance_and_turns_keep_each_other_out(world: World) -> None:
+    session = world.session()
+    owner, other = world.owner(), world.owner()
+
+    async def main() -> None:
+        async with maintenance(world.store, owner, session.id, world.clock):
+            answer = await admit(world.store, other, request(session.id, "turn_1"), world.clock)
+            assert isinstance(answer, Rejected)
+            assert answer.reason == "session-mutating"
+            with pytest.raises(BusyError):
+                async with maintenance(world.store, other, session.id, world.clock):
+                    raise AssertionError("two at once")
+        answer = await admit(world.store, other, request(session.id, "turn_1"), world.clock)
+        assert isinstance(answer, Accepted)
+        with pytest.raises(BusyError):
+            async with maintenance(world.store, owner, session.id, world.clock):
+                raise AssertionError("beside a turn")
+
+    world.do(main())
+    assert world.find_session(session.id).status == "started"
