@@ -12,7 +12,12 @@ from collections.abc import Callable, Sequence
 
 from msgspec import structs
 
+from mcode_exec.errors import StoreFailedError
 from mcode_exec.records.history import Block, FileBlock, ImageBlock, Message
+
+#: notice codes
+LEFT_OUT = "images.left-out"
+LOST = "attachment.lost"
 
 MAX_ENCODED_BYTES = 16 * 1024 * 1024  # base64 bytes of all attachments of one request
 
@@ -25,32 +30,55 @@ class RequestImages:
         #: base64 by digest, read once per turn
         self._encoded: dict[str, str] = {}
         self._left_out: set[str] = set()
+        #: sentences for people, each to be said once
+        self._notices: list[tuple[str, str]] = []
 
     def fill(self, messages: Sequence[Message]) -> tuple[Message, ...]:
         """`messages` with the data of their attachments; those left out stay without and become notes."""
         digests = _digests(messages)
         if not digests:
             return tuple(messages)
-        total = 0
+        total, dropped = 0, 0
         for digest in reversed(digests):  # the newest first
-            if digest in self._left_out:
+            if digest in self._left_out or not self._can_be_read(digest):
                 continue
-            total += len(self._data(digest))
+            total += len(self._encoded[digest])
             if total > MAX_ENCODED_BYTES:
                 self._left_out.add(digest)
+                dropped += 1
+        if dropped:
+            limit = f"{MAX_ENCODED_BYTES >> 20} MiB"
+            self._say(
+                LEFT_OUT, f"attachments beyond {limit}: the {dropped} oldest are sent as notes from now on"
+            )
         return tuple(self._filled(message) for message in messages)
+
+    def take_notices(self) -> list[tuple[str, str]]:
+        """(code, sentence) of what was not said yet."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def drop_oldest(self, messages: Sequence[Message]) -> bool:
         """Leave out the older half of what is still sent; False when there was nothing."""
         sent = [digest for digest in _digests(messages) if digest not in self._left_out]
         self._left_out.update(sent[: (len(sent) + 1) // 2])
+        if sent:
+            self._say(LEFT_OUT, "the request was too large; its oldest attachments are sent as notes")
         return bool(sent)
 
-    def _data(self, digest: str) -> str:
-        data = self._encoded.get(digest)
-        if data is None:
-            data = self._encoded[digest] = base64.b64encode(self._read(digest)).decode()
-        return data
+    def _can_be_read(self, digest: str) -> bool:
+        """A lost attachment must not lose its conversation too: it becomes a note, and that is said."""
+        if digest not in self._encoded:
+            try:
+                self._encoded[digest] = base64.b64encode(self._read(digest)).decode()
+            except StoreFailedError as error:
+                self._left_out.add(digest)
+                self._say(LOST, f"{error.message}; it is sent as a note")
+                return False
+        return True
+
+    def _say(self, code: str, sentence: str) -> None:
+        self._notices.append((code, sentence))
 
     def _filled(self, message: Message) -> Message:
         if not any(isinstance(block, ImageBlock | FileBlock) for block in message.content):
@@ -60,7 +88,7 @@ class RequestImages:
     def _block(self, block: Block) -> Block:
         if not isinstance(block, ImageBlock | FileBlock) or block.digest in self._left_out:
             return block
-        return structs.replace(block, data=self._data(block.digest))
+        return structs.replace(block, data=self._encoded[block.digest])
 
 
 def _digests(messages: Sequence[Message]) -> list[str]:

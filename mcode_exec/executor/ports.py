@@ -84,15 +84,17 @@ class TurnPorts:
         except ModelCallError as error:
             if error.http_status != 413 or not self._images.drop_oldest(request.messages):
                 raise
-        self.emit(Said("images.left-out", "the request was too large; its oldest images are sent as notes"))
         return await self._call(request, on_fact, may_be_empty=may_be_empty)
 
     async def _call(
         self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
     ) -> Answer:
+        messages = self._images.fill(request.messages)
+        for code, sentence in self._images.take_notices():
+            self.emit(Said(code, sentence))
         return await self._client.complete(
             self._task.endpoint,
-            structs.replace(request, messages=self._images.fill(request.messages)),
+            structs.replace(request, messages=messages),
             on_fact,
             deadline_s=self._task.deadline_s,
             may_be_empty=may_be_empty,
