@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from mcode_exec.errors import BusyError, InvocationError, SessionError
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.records.turn import Accepted, Admission, Holder, Rejected, Replayed, TurnRequest
-from mcode_exec.sessions import making
+from mcode_exec.sessions import finding, making
 from mcode_exec.store import turn_rows
 from mcode_exec.turns.admission import admit
 
@@ -44,7 +44,8 @@ async def submit(runtime: Runtime, prepared: Prepared) -> Accepted | Replayed:
             raise BusyError(
                 f"request {request.request_id!r} is still running after {WAIT_S:g} s; try again later",
             )
-        request = await _wait(runtime, admission, request)
+        request = await _wait(runtime, admission, request, until_s)
+        await _go_to(runtime, prepared, request.session_id)
 
 
 async def _drop_new_session(runtime: Runtime, prepared: Prepared, admission: Rejected | Replayed) -> None:
@@ -56,8 +57,17 @@ async def _drop_new_session(runtime: Runtime, prepared: Prepared, admission: Rej
             await making.drop_unused(runtime.store, session_id)
 
 
-async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest) -> TurnRequest:
-    """Until the running attempt has ended or its process has died; the request to submit then."""
+async def _go_to(runtime: Runtime, prepared: Prepared, session_id: str) -> None:
+    """The request is known in another session than the one made for it: that one goes on."""
+    if prepared.choice.session.id != session_id:
+        from msgspec import structs
+
+        session = await finding.find_exact(runtime.store, session_id)
+        prepared.choice = structs.replace(prepared.choice, session=session, is_new=False)
+
+
+async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest, until_s: float) -> TurnRequest:
+    """Until the running attempt has ended, its process has died or it is time; the request to submit then."""
     from msgspec import structs
 
     receipt = admission.receipt
@@ -67,7 +77,7 @@ async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest) -> 
         now, lock = await runtime.store.read(
             lambda: (turn_rows.find_receipt(receipt.turn_id), turn_rows.find_lock(receipt.session_id))
         )
-        is_over = now is None or now.settled_ms is not None
+        is_over = now is None or now.settled_ms is not None or runtime.clock.monotonic_s() >= until_s
         if is_over or lock is None or not runtime.owner.is_alive(lock.owner):
             return structs.replace(request, session_id=receipt.session_id)
 

@@ -167,3 +167,38 @@ def test_eight_processes_with_one_new_request_run_it_once(mcode: Mcode, peer: Pe
     assert sorted(result["replayed"] for result in results) == [False] + [True] * 7
     assert len(mcode.query("SELECT id FROM sessions")) == 1
     assert len({json.dumps(result["usage"]) for result in results}) == 1
+
+
+def test_of_several_that_start_at_once_another_takes_over_when_the_first_dies(
+    mcode: Mcode, peer: Peer
+) -> None:
+    peer.script(hang(), say("taken over"))
+    running = [mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(4)]
+    peer.wait_for(1)
+    (lock,) = mcode.query("SELECT pid, session_id FROM session_locks")
+    (first,) = [one for one in running if one.pid == lock["pid"]]
+    time.sleep(1)
+    first.kill()
+    results = [one.finish().check().result for one in running if one is not first]
+    assert {result["output"] for result in results} == {"taken over"}
+    assert sorted(result["replayed"] for result in results) == [False, True, True]
+    assert {(result["attempt"], result["sessionId"]) for result in results} == {(2, lock["session_id"])}
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+    assert len(mcode.session_dirs()) == 1
+
+
+def test_of_several_that_start_at_once_another_runs_again_when_the_first_fails(
+    mcode: Mcode, peer: Peer
+) -> None:
+    gate = Gate()
+    refused = status(400, {"error": {"message": "no", "type": "invalid_request_error"}})
+    peer.script(gated(refused, gate), say("second try"))
+    running = [mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json") for _ in range(3)]
+    gate.wait_reached()
+    time.sleep(1)
+    gate.open()
+    runs = [one.finish() for one in running]
+    assert sorted(run.code for run in runs) == [0, 0, 4]
+    assert len({run.result["sessionId"] for run in runs}) == 1
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+    assert [message["role"] for message in mcode.messages()] == ["user", "user", "assistant"]
