@@ -6,6 +6,7 @@ answer is committed, and only committed calls run.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -122,6 +123,10 @@ class AgentLoop:
             answer = await ports.complete(request, self._on_fact, may_be_empty=state.latest_text is not None)
         except ModelCallError as error:
             await self._keep_failed(error.details.get("failed_usage", ()))
+            raise
+        except asyncio.CancelledError:
+            # What a provider bills for a request that was cut off, nobody told us.
+            state.usage_incomplete = True
             raise
         await self._commit_answer(answer)
         return answer

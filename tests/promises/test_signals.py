@@ -73,6 +73,7 @@ def test_a_signal_while_the_model_is_silent_ends_within_two_seconds(
         assert time.monotonic() - sent < 2
         assert run.code == -signal.SIGINT
         assert run.result["partialOutput"] in (None, "half an answer")
+        assert run.result["usageIncomplete"] is True, "what a cut-off call costs is not known"
 
 
 def test_a_second_signal_ends_at_once_and_leaves_a_session_that_goes_on(mcode: Mcode, peer: Peer) -> None:
@@ -433,3 +434,60 @@ def test_commands_that_want_a_terminal_end_quickly(
     assert shown.end() == 0
     assert time.monotonic() - started < 12
     assert b"the answer" in shown.screen
+
+
+@pytest.mark.parametrize("form", ["text", "json", "stream-json"])
+def test_a_reader_that_is_stuck_holds_nobody_up_after_a_deadline_or_a_signal(
+    mcode: Mcode, peer: Peer, form: str
+) -> None:
+    mcode.configure(tables='[limits]\ntimeout = "1s"')
+    big = "z" * 2_000_000
+    peer.script(forever(say(big, piece=2000)))
+    for number in (None, signal.SIGTERM):
+        reader, writer = os.pipe()
+        flags = () if number is None else ("--timeout", "1h")
+        running = mcode.start("exec", "go", "--output-format", form, *flags, stdout=writer)
+        os.close(writer)
+        if number is not None:
+            time.sleep(1)
+            running.send(number)
+        run = running.finish(12)
+        os.close(reader)
+        assert run.duration_s < 1 + 5 + 1
+        assert run.code in (6, 74) if number is None else run.code == -number
+    assert mcode.query("select * from session_locks") == []
+
+
+def test_an_outer_timeout_sees_its_signal(mcode: Mcode, peer: Peer) -> None:
+    peer.script(hang())
+    done = subprocess.run(
+        ["timeout", "1", *mcode.command, "exec", "go", "--output-format", "json"],
+        env=mcode.environment(),
+        cwd=mcode.workspace,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=20,
+    )
+    assert done.returncode == 124
+    assert json.loads(done.stdout)["exitCode"] == 143
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a pid namespace needs root")
+def test_as_pid_1_it_ends_orphans_and_obeys_signals(mcode: Mcode, peer: Peer) -> None:
+    namespace = ["unshare", "-fp", "--mount-proc", *mcode.command, "exec", "go", "--output-format", "json"]
+    how: dict[str, Any] = {"env": mcode.environment(), "cwd": mcode.workspace, "stdin": subprocess.DEVNULL}
+    if subprocess.run(["unshare", "-fp", "--mount-proc", "true"], capture_output=True).returncode:
+        pytest.skip("no pid namespaces here")
+    peer.script(call("bash", {"command": "(setsid sleep 96 &); sleep 0.1"}), say("ok"))
+    done = subprocess.run(namespace, capture_output=True, timeout=20, **how)
+    assert done.returncode == 0, done
+    assert [one["command"] for one in json.loads(done.stdout)["leftoverProcesses"]] == ["sleep 96"]
+    peer.script(hang())
+    before = len(peer.calls)
+    process = subprocess.Popen(namespace, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how)
+    peer.wait_for(before + 1)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGTERM)
+    out, _ = process.communicate(timeout=10)
+    assert process.returncode == 143
+    assert json.loads(out)["exitCode"] == 143
