@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import call, say
+from tests.support.steps import call, hang, say
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's rights or a mount")
 
@@ -293,6 +294,30 @@ def test_a_failed_ephemeral_run_leaves_nothing_either(mcode: Mcode, peer: Peer) 
     mcode.exec("x", "--ephemeral", "--max-steps", "1", "--model", "no/such").check(3)
     assert not mcode.data.exists()
     assert list((mcode.root / "tmp").iterdir()) == []
+
+
+def test_an_ephemeral_run_that_is_signalled_leaves_nothing(mcode: Mcode, peer: Peer) -> None:
+    peer.script(hang())
+    running = mcode.start("exec", "x", "--ephemeral")
+    peer.wait_for(1)
+    running.send(signal.SIGTERM)
+    running.finish().check(-signal.SIGTERM)
+    assert not mcode.data.exists()
+    assert list((mcode.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--session-key"], ["--title"], ["--request-id"], ["--label"], ["--file"], ["--append-system-prompt"]],
+)
+def test_words_that_are_no_utf_8_never_reach_the_store(mcode: Mcode, flags: list[str]) -> None:
+    name = os.fsdecode(b"caf\xe9")
+    (mcode.workspace / name).write_text("text")
+    value = f"k={name}" if flags == ["--label"] else name
+    run = mcode.exec("x", *flags, value, "--output-format", "json")
+    assert run.code in (0, 2), run.err
+    assert run.result["exitCode"] == run.code
+    mcode.exec("y").check()
 
 
 def test_usage_is_kept_as_the_result_tells_it(mcode: Mcode, peer: Peer, api: str) -> None:
