@@ -33,4 +33,9 @@ def test_a_session_goes_on_with_what_was_said_before(mcode: Mcode, peer: Peer, a
     run = mcode.run("exec", "--continue", "prompt-secunda", "--output-format", "json")
     assert run.result["output"] == "two"
     last = peer.requests[-1].text
-    assert last.index("prompt-prima") < last.index("echo tool-ran") < last.index("answer-uno") < last.index("prompt-secunda")
+    assert (
+        last.index("prompt-prima")
+        < last.index("echo tool-ran")
+        < last.index("answer-uno")
+        < last.index("prompt-secunda")
+    )

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.tool_call import Session
 
 from mcode_exec.tools import capping, registry
+from tests.unit.tools.tool_call import Session
 
 
 def test_bash_tells_output_and_exit_code(session: Session) -> None:

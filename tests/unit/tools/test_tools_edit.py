@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.tool_call import Session
 
 from mcode_exec.records.tool import ToolOutcome
+from tests.unit.tools.tool_call import Session
 
 
 def edit(session: Session, name: str, old: str, new: str, **more: object) -> ToolOutcome:

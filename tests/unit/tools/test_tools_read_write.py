@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+
 from tests.unit.tools.tool_call import Session
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.tools.tool_call import Session
 
 from mcode_exec.tools.glob_patterns import matcher
 from mcode_exec.workspace import programs
+from tests.unit.tools.tool_call import Session
 
 
 @pytest.fixture(params=["rg", "git", "walk"])
