@@ -40,16 +40,25 @@ _FUNCTION = re.compile(
 )
 
 
+_LOOP = re.compile(r"(?:^|[\s;&|{(])(?:while|until|for)\s")
+
+
 def is_fork_bomb(script: str) -> bool:
-    """A function whose body pipes itself into itself or starts itself in the background, and is called."""
+    """A function that starts itself over and over: several times, or in a loop, and some of it in the background.
+
+    Only calls without arguments count: with them, a recursion may well come to an end.
+    """
     if "{" not in script and "(" not in script:
         return False
     for match in _FUNCTION.finditer(script):
         name = re.escape(match[1] or match[2])
-        body = script[match.end() : match.end() + 400]
-        if re.match(rf"[^}}]*?(?:^|[\s;&|{{(]){name}\s*\|\s*&?\s*{name}\s*&?(?:[\s;}})]|$)", " " + body):
-            return True
-        if re.match(rf"[^}}]*?[\s;&|]{name}\s*&\s*{name}\b", " " + body):
+        body = ";" + script[match.end() : match.end() + 400].partition("}")[0]
+        own_calls = re.findall(
+            rf"(?:[;&|{{(\n]|\b(?:do|then|else|time|exec|setsid|nohup)\s)\s*{name}(?=[ \t]*([;&|)\n]|$))",
+            body,
+        )
+        splits = any(mark in ("&", "|") for mark in own_calls)
+        if splits and (len(own_calls) > 1 or _LOOP.search(body)):
             return True
     return False
 
