@@ -101,7 +101,7 @@ def parse_flag_rule(text: str, verdict: Verdict, source: str) -> Rule:
         )
     if colon and not pattern.strip():
         raise InvocationError(
-            f"{source} {_shown(text)}: the pattern after the colon is empty; use '{permission}' for everything."
+            f"{source} {_shown(text)}: the pattern after the colon is empty; use {_shown(permission)} for everything."
         )
     problem = _permission_problem(permission)
     if problem:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mcode_exec.errors import ConfigError, InvocationError
@@ -63,6 +63,7 @@ def test_a_wrong_flag_is_told_in_one_sentence(text: str, says: str) -> None:
 
 
 @given(st.text())
+@example("0\x1f0:")
 def test_a_flag_is_a_rule_or_an_invocation_error(text: str) -> None:
     said = ""
     try:
