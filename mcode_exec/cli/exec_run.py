@@ -205,7 +205,7 @@ class Execution:
                 traceback=self._sink.traceback,
             )
         except McodeError as error:
-            self._sink.say(f"error: {error.message}")
+            self._sink.say_error(f"error: {error.message}")
 
     async def _close(self, sink: BaseSink) -> None:
         """Close what is open; trouble here changes no outcome."""

@@ -45,6 +45,10 @@ class Sink(Protocol):
         """Write `--session-id-file`, and stamp the id from here on."""
         ...
 
+    def say_error(self, line: str) -> None:
+        """Likewise, with `-q` too."""
+        ...
+
     def bug(self, error: BaseException) -> None:
         """An unexpected error: where it came from is for -v and for diagnostics."""
         ...

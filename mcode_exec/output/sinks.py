@@ -219,7 +219,7 @@ class BaseSink:
         """Say `sentence` unless its `message` has been told: a file's failure may also be the run's."""
         if message not in self._told:
             self._told.add(message)
-            self._say_error(sentence)
+            self.say_error(sentence)
 
     def _say_session(self, result: Result) -> None:
         pass
@@ -258,7 +258,7 @@ class BaseSink:
 
     def say(self, line: str) -> None:
         if not self._options.quiet:
-            self._say_error(line)
+            self.say_error(line)
 
     def bug(self, error: BaseException) -> None:
         import traceback
@@ -267,7 +267,7 @@ class BaseSink:
         if self._options.verbose:
             self.say(self.traceback)
 
-    def _say_error(self, line: str) -> None:
+    def say_error(self, line: str) -> None:
         cleared = self._status.clear().decode() if self._status is not None else ""
         self._writer.say(cleared + prefixed(self.redactor.text(line)))
 

@@ -141,7 +141,7 @@ def test_a_run_that_succeeds_leaves_no_report(mcode: Mcode, tmp_path: Path) -> N
 
 def test_a_report_that_cannot_be_written_changes_nothing(mcode: Mcode, peer: Peer) -> None:
     peer.script(forever(status(400)))
-    run = mcode.exec("go", "--diagnostics-dir", "/proc/no", "--output-format", "json").check(4)
+    run = mcode.exec("go", "-q", "--diagnostics-dir", "/proc/no", "--output-format", "json").check(4)
     assert run.result["error"]["code"] == "LLM_BAD_REQUEST"
     assert "--diagnostics-dir" in run.err
 
