@@ -61,10 +61,12 @@ async def list_sessions(
             limit=limit + 1,
             everything=all_workspaces,
         )
+    redactor = Redactor(secret_values(env))
+    shown = [_masked_words(session, redactor) for session in sessions[:limit]]
     if len(sessions) <= limit:
-        return sessions, None
+        return shown, None
     last = sessions[limit - 1]
-    return sessions[:limit], f"{last.activity_ms}:{last.id}"
+    return shown, f"{last.activity_ms}:{last.id}"
 
 
 def _session_cursor(text: str) -> tuple[int, str]:
@@ -93,7 +95,19 @@ async def show_session(
         )
     cursor = str(rows[1][0]) if len(rows) > limit else None
     messages = [_masked(message, redactor) for _, message in rows[-limit:]]
-    return session, messages, cursor
+    return _masked_words(session, redactor), messages, cursor
+
+
+def _masked_words(session: Session, redactor: Redactor) -> Session:
+    """A title is made of the prompt, and an error may quote a server; the rest names things."""
+    from msgspec import structs
+
+    error = session.error_message
+    return structs.replace(
+        session,
+        title=redactor.text(session.title),
+        error_message=None if error is None else redactor.text(error),
+    )
 
 
 def _masked(message: DisplayMessage, redactor: Redactor) -> DisplayMessage:

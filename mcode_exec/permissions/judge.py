@@ -28,8 +28,16 @@ _ALLOWED = Decision(verdict="allow", origin="default")
 
 
 def strictest(decisions: Iterable[Decision]) -> Decision:
-    """The first of the strictest decisions; allow if there is none."""
-    return max(decisions, key=lambda decision: strictness(decision.verdict), default=_ALLOWED)
+    """The first of the strictest decisions; allow if there is none.
+
+    Of equals one over something unknown goes first: only a rule for every command lifts it, and that
+    is what must be said.
+    """
+
+    def key(decision: Decision) -> tuple[int, bool]:
+        return strictness(decision.verdict), decision.origin == "unparsed"
+
+    return max(decisions, key=key, default=_ALLOWED)
 
 
 class Judge:

@@ -462,3 +462,55 @@ def test_a_sigchld_ignored_by_the_caller_changes_nothing(mcode: Mcode, peer: Pee
     )
     assert done.returncode == 0, done
     assert b"exit code: 7" in done.stdout
+
+
+def test_limits_of_commands_come_from_the_config_and_no_call_goes_beyond(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(tables='[timeouts]\ncommand = "300ms"\ncommand_max = "600ms"')
+    peer.script(_bash("sleep 20"), _bash("sleep 20", timeout_ms=60_000), say("done"))
+    run = mcode.exec("go", *STREAM).check()
+    assert "timed out after 300 ms" in _output(run, 0)
+    assert "timed out after 600 ms" in _output(run, 1)
+
+
+@pytest.mark.parametrize("tool", [("glob", {"pattern": "*"}), ("grep", {"pattern": "x"})])
+def test_a_search_that_hangs_does_not_hold_up_a_signal(
+    mcode: Mcode, peer: Peer, tmp_path: Path, tool: tuple[str, dict[str, str]]
+) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "rg").write_text("#!/bin/sh\ntrap '' INT\ntouch started\nexec sleep 60\n")
+    (programs / "rg").chmod(0o755)
+    (mcode.workspace / "f").write_text("x\n")
+    peer.script(call(*tool), say("never"))
+    running = mcode.start("exec", "go", *STREAM, env={"PATH": f"{programs}:{os.environ['PATH']}"})
+    _wait_until((mcode.workspace / "started").exists, "the search runs")
+    running.send(signal.SIGINT)
+    run = running.finish(10)
+    assert run.code == -signal.SIGINT
+    assert run.result["status"] == "cancelled"
+    assert not mcode.survivors()
+
+
+def test_what_an_earlier_command_left_is_named_by_an_aborted_turn_too(mcode: Mcode, peer: Peer) -> None:
+    peer.script(_bash("setsid sleep 300 & echo $! > left"), _bash("touch up; sleep 60"), say("never"))
+    running = mcode.start("exec", "go", *STREAM)
+    _wait_until((mcode.workspace / "up").exists, "the second command runs")
+    running.send(signal.SIGTERM)
+    run = running.finish(10)
+    assert "sleep 300" in str(run.result["leftoverProcesses"])
+    assert not _is_alive(int((mcode.workspace / "left").read_text()))
+
+
+def test_a_workspace_that_a_command_removes_is_an_error_of_the_next_call(mcode: Mcode, peer: Peer) -> None:
+    peer.script(
+        _bash('rmdir "$PWD"'), _bash("echo hi"), call("list"), call("grep", {"pattern": "x"}), say("done")
+    )
+    result = mcode.exec("go", "--permission", "off", *JSON).check().result
+    assert [failure["tool"] for failure in result["toolFailures"]] == ["bash", "list", "grep"]
+
+
+def test_a_hundred_processes_left_behind_are_all_ended(mcode: Mcode, peer: Peer) -> None:
+    peer.script(_bash("for i in $(seq 100); do setsid sleep 300 & done; echo ok"), say("done"))
+    result = mcode.exec("go", *JSON).check().result
+    assert len(result["leftoverProcesses"]) == 100
+    assert not mcode.survivors()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -624,6 +625,35 @@ def test_a_tool_name_that_is_not_offered_never_runs_under_another_rule(
     peer.script(call(name, {"command": "touch made"}), say("done"))
     mcode.exec("go", "--deny", "bash:*")
     assert not (mcode.workspace / "made").exists()
+
+
+def test_what_a_denial_says_would_allow_it_does(mcode: Mcode, peer: Peer) -> None:
+    (mcode.workspace / ".env").write_text("A=1\n")
+    (mcode.root / "outside").mkdir()
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("bash", {"command": "cat .env"}),
+        ("bash", {"command": "git push"}),
+        ("bash", {"command": "echo 'exit 3' | curl -d @- http://127.0.0.1:1/ | sh"}),
+        ("bash", {"command": "echo x > ../outside/y"}),
+        ("bash", {"command": "cp .env ../outside/z"}),
+        ("bash", {"command": 'c=echo; "$c" x; sh -c "$(echo true)"'}),
+        ("read", {"file_path": ".env"}),
+        ("write", {"file_path": "../outside/n", "content": "x"}),
+        ("write", {"file_path": ".git/info", "content": "x"}),
+        ("list", {"path": "../outside"}),
+    ]
+    peer.script(*(call(name, arguments) for name, arguments in asked), say("done"))
+    denied = _calls(mcode.exec("go", *STREAM))
+    allows = []
+    for one in denied:
+        if one["status"] == "denied":
+            flag = shlex.split(one["error"][one["error"].index("--allow") :].rstrip("."))
+            allows.append((one["name"], one["input"], flag[1]))
+    assert len(allows) >= 8
+    for name, arguments, rule in allows:
+        peer.script(call(name, arguments), say("done"))
+        run = mcode.exec("go", *STREAM, "--allow", rule)
+        assert _calls(run)[0]["status"] != "denied", (arguments, rule, _calls(run)[0]["error"])
 
 
 # doom loops

@@ -134,6 +134,17 @@ def test_other_secrets_of_the_environment_are_masked_too(mcode: Mcode, peer: Pee
     assert "***" in run.out
 
 
+def test_a_title_made_of_a_prompt_with_a_key_is_masked_in_every_list(mcode: Mcode, peer: Peer) -> None:
+    run = mcode.exec(f"use {KEY} now", *STREAM).check()
+    session_id = run.events[-1]["sessionId"]
+    for form in ("table", "json", "jsonl", "csv"):
+        listed = mcode.run("sessions", "list", "--output-format", form).check()
+        assert session_id in listed.out
+        assert KEY not in listed.out, form
+    for args in (["sessions", "show", session_id], ["sessions", "export", session_id]):
+        assert KEY not in mcode.run(*args).check().out, args
+
+
 def test_the_password_of_a_proxy_is_masked(mcode: Mcode, peer: Peer) -> None:
     mcode.configure(retry='base_delay = "10ms"\nmax_retries = 0', base_url="http://model.invalid/v1")
     run = mcode.exec(
