@@ -13,6 +13,7 @@ from mcode_exec.providers.sending import wire_module
 from mcode_exec.providers.wire import Endpoint
 from mcode_exec.records.history import (
     INTERRUPTED,
+    FileBlock,
     HistoryRecord,
     ImageBlock,
     Message,
@@ -105,7 +106,12 @@ def test_every_call_of_a_transcript_has_exactly_one_result_right_behind_it(
         if calls:
             behind = messages[number + 1]
             assert behind.role == "tool"
-            assert [block.call_id for block in behind.content] == calls  # type: ignore[union-attr]
+            answers = [block for block in behind.content if isinstance(block, ToolResultBlock)]
+            assert [block.call_id for block in answers] == calls
+            assert isinstance(behind.content[0], ToolResultBlock)
+            # what a tool read stands behind its result, and nothing else does
+            rest = [block for block in behind.content if not isinstance(block, ToolResultBlock)]
+            assert all(isinstance(block, ImageBlock | FileBlock) for block in rest)
         if message.role == "tool":
             assert len(set(results)) == len(results)
             seen += results
