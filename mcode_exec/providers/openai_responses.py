@@ -114,6 +114,9 @@ def _assistant(side: AssistantSide) -> list[dict[str, Any]]:
             items.append(_said(clean(block.text)))
         elif block.form == "think-tag":
             items.append(_said(f"{OPEN}{block.text}{block.signature or CLOSE}"))
+    # Reasoning that led to nothing (the output limit cut it) is refused without the item it belongs to.
+    while items and items[-1]["type"] == "reasoning":
+        items.pop()
     return items
 
 
@@ -122,11 +125,12 @@ def _said(text: str) -> dict[str, Any]:
 
 
 def _reasoning(block: ThinkingBlock) -> list[dict[str, Any]]:
-    if block.encrypted is None:  # without state over there, an id alone names nothing
+    if not block.encrypted:  # without state over there, an id alone names nothing
         return []
     summary = [{"type": "summary_text", "text": clean(block.text)}] if block.text.strip() else []
     item: dict[str, Any] = {"type": "reasoning", "summary": summary, "encrypted_content": block.encrypted}
-    if block.signature:
+    if block.signature and block.signature.startswith("rs"):
+        # an id of another make is refused, and the encrypted content says all without it
         item["id"] = block.signature
     return [item]
 

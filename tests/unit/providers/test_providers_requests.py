@@ -215,3 +215,20 @@ def test_the_anthropic_path_fits_both_ways_to_write_the_address() -> None:
     ):
         call = wire_module("anthropic-messages").encode(request(), endpoint(base, "anthropic-messages"))
         assert call.path == path
+
+
+def test_reasoning_that_led_to_nothing_does_not_go_back_over_responses() -> None:
+    thought = ThinkingBlock(
+        text="hm", signature="rs_1", encrypted="b64", form="responses", provider_id="acme"
+    )
+    cut = sent("openai-responses", user("go"), answer(TextBlock(text="so"), thought), user("on"))
+    assert [item["type"] for item in cut["input"]] == ["message", "message", "message"]
+    whole = sent("openai-responses", user("go"), answer(thought, TextBlock(text="so")), user("on"))
+    assert [item["type"] for item in whole["input"]] == ["message", "reasoning", "message", "message"]
+    assert whole["input"][1]["id"] == "rs_1"
+
+
+def test_an_id_of_another_make_is_left_out_of_reasoning() -> None:
+    thought = ThinkingBlock(text="hm", signature="x1", encrypted="b64", form="responses", provider_id="acme")
+    body = sent("openai-responses", user("go"), answer(thought, TextBlock(text="so")), user("on"))
+    assert "id" not in body["input"][1]
