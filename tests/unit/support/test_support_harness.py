@@ -54,9 +54,11 @@ def test_events_are_awaited_and_the_result_is_found(mcode: Mcode) -> None:
         mcode,
         "import signal, sys, json, time\n"
         "signal.signal(signal.SIGTERM, lambda *a: sys.exit(9))\n"
-        "print(json.dumps({'type': 'turn.started'}), flush=True)\n"
-        "try: time.sleep(30)\n"
-        "finally: print(json.dumps({'type': 'exec.completed', 'result': {'type': 'exec.result'}}))",
+        "try:\n"
+        "    print(json.dumps({'type': 'turn.started'}), flush=True)\n"
+        "    time.sleep(30)\n"
+        "finally:\n"
+        "    print(json.dumps({'type': 'exec.completed', 'result': {'type': 'exec.result'}}))",
     )
     running = mcode.start()
     running.wait_event("turn.started")
