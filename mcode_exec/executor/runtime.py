@@ -83,7 +83,7 @@ class Runtime:
         self._store = await Store.open(paths.database_file(self.data), self.clock)
         dead = await recover(self._store, self._owner, self.clock)
         if dead:
-            from mcode_exec.sandbox.trees import end_strays
+            from mcode_exec.sandbox.strays import end_strays
 
             await end_strays(dead)
 

@@ -21,17 +21,17 @@ from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.paths import private_open
 from mcode_exec.records.tool import LeftoverProcess
 from mcode_exec.sandbox import procfs, trees
+from mcode_exec.sandbox.crowding import MAX_PROCESSES, CrowdWatch, limit_processes
+from mcode_exec.sandbox.ending import end_processes
 from mcode_exec.sandbox.launch import MAX_ARGUMENT_BYTES, Launcher, launch_plainly, shell_arguments
 from mcode_exec.sandbox.procfs import ProcessRef, ProcessStat
 from mcode_exec.sandbox.running import READ_BYTES, RunningCommand
-from mcode_exec.sandbox.trees import end_strays
 
 __all__ = [
     "CommandResult",
     "CommandRunner",
     "become_subreaper",
     "become_subreaper_and_undumpable",
-    "end_strays",
 ]
 
 #: time for a forked child to become what it is to run
@@ -39,6 +39,9 @@ _EXEC_S = 0.01
 
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+
+#: processes left in the background that are named
+_MAX_NAMED = 100
 
 #: runners of this process that have started a command since they last ended their leftovers
 _active: set[CommandRunner] = set()
@@ -85,6 +88,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     spill_is_whole: bool
     #: processes that outlive the shell
     left_running: tuple[LeftoverProcess, ...]
+    #: the limit on processes at once that was exceeded: everything of this turn's commands was ended then
+    process_limit: int | None
 
 
 class CommandRunner:
@@ -97,6 +102,7 @@ class CommandRunner:
         owner: str,
         clock: Clock | None = None,
         launcher: Launcher = launch_plainly,
+        max_processes: int = MAX_PROCESSES,
     ) -> None:
         self._env = dict(env)
         self._owner = owner
@@ -104,7 +110,14 @@ class CommandRunner:
         self._launcher = launcher
         #: traces of commands that run or have left something running
         self._traces: list[trees.Trace] = []
-        self._running = 0
+        self._running: set[RunningCommand] = set()
+        self._max_processes = max_processes
+        self._watch = CrowdWatch(max_processes, count=self._count, on_crowd=self._on_crowd)
+        self._crowd_ending: asyncio.Task[None] | None = None
+        #: a crowd that no command ran beside: the next one's result tells of it
+        self._untold_crowd = False
+        #: names of what was ended as a crowd
+        self._ended_crowd: list[LeftoverProcess] = []
         #: start of the oldest command whose orphans may still be about, in clock ticks since boot
         self._active_since = 0
         #: pipes that background processes still write to: closed, they would end them by SIGPIPE
@@ -117,12 +130,14 @@ class CommandRunner:
         Cancellation: ends the whole tree first (at most grace + 1 s).
         """
         started_s = self._clock.monotonic_s()
+        await self._crowd_is_gone()
         command, trace = self._start(script, cwd, spill_path)
         try:
             timed_out = not await command.wait(limit_s)
             if timed_out:
                 await command.end()
             await command.drain()
+            await self._crowd_is_gone()
             left = await self._left_by(command)
             if not left and len(_active) == 1:
                 self._traces.remove(trace)
@@ -132,9 +147,11 @@ class CommandRunner:
             await command.end()
             raise
         finally:
-            self._running -= 1
+            self._running.discard(command)
             command.close()
         exit_code, signum = command.exit_state()
+        is_crowded = command.was_crowded or self._untold_crowd
+        self._untold_crowd = False
         return CommandResult(
             head=bytes(command.capture.head),
             tail=command.capture.tail,
@@ -146,21 +163,45 @@ class CommandRunner:
             spill_path=command.capture.spill_path,
             spill_is_whole=command.capture.spill_is_whole,
             left_running=tuple(left),
+            process_limit=self._max_processes if is_crowded else None,
         )
 
     async def end_leftovers(self) -> list[LeftoverProcess]:
         """End what finished commands have left in the background, and name it."""
         if self not in _active:
             return []
-        left = _name(self._find_left())
+        await self._crowd_is_gone()
+        self._watch.stop()
+        left = _name(self._find())
         if left:
-            await trees.end_processes(self._find_left)
+            await end_processes(self._find)
+        left, self._ended_crowd = [*self._ended_crowd, *left], []
         trees.reap_strays()
         for pipe in list(self._kept_pipes):
             self._drop_pipe(pipe)
         self._traces.clear()
         _active.discard(self)
         return left
+
+    def _count(self) -> int:
+        return len(self._find())
+
+    def _on_crowd(self) -> None:
+        for command in self._running:
+            command.was_crowded = True
+        self._untold_crowd = not self._running
+        self._crowd_ending = asyncio.create_task(self._end_crowd())
+
+    async def _end_crowd(self) -> None:
+        running = {stat.ref for command in self._running for stat in command.find()}
+        self._ended_crowd += _name([stat for stat in self._find() if stat.ref not in running])
+        await end_processes(self._find, grace_s=0)
+        self._watch.start()
+
+    async def _crowd_is_gone(self) -> None:
+        if self._crowd_ending is not None:
+            await asyncio.wait((self._crowd_ending,))
+            self._crowd_ending = None
 
     async def _left_by(self, command: RunningCommand) -> list[LeftoverProcess]:
         if not command.find_left():
@@ -188,17 +229,16 @@ class CommandRunner:
         asyncio.get_running_loop().remove_reader(pipe)
         os.close(pipe)
 
-    def _find_left(self) -> list[ProcessStat]:
-        if not any(not orphan.is_zombie for orphan in trees.orphans()) and not any(
-            trace.seen for trace in self._traces
+    def _find(self) -> list[ProcessStat]:
+        """Every live process of this runner's commands, those that still run included."""
+        if (
+            not self._running
+            and not any(not orphan.is_zombie for orphan in trees.orphans())
+            and not any(trace.seen for trace in self._traces)
         ):
             return []
         # the last runner to end also ends what nobody could tell apart while several ran
-        unknown_since = self._active_since if _active <= {self} else None
-        found: dict[ProcessRef, ProcessStat] = {}
-        for trace in self._traces:
-            found.update((stat.ref, stat) for stat in trace.find(None, unknown_since=unknown_since))
-        return list(found.values())
+        return trees.find(self._traces, unknown_since=self._active_since if _active <= {self} else None)
 
     def _start(self, script: str, cwd: str, spill_path: str | None) -> tuple[RunningCommand, trees.Trace]:
         tag = f"{self._owner}:{os.urandom(6).hex()}"
@@ -211,18 +251,21 @@ class CommandRunner:
             raise
         finally:
             os.close(write_end)
+        limit_processes(shell.pid, self._max_processes)
         stat = procfs.find_stat(shell.pid)
         trace = trees.Trace(tag, stat.ref if stat else ProcessRef(shell.pid, 0))
         self._traces.append(trace)
-        self._running += 1
         if self not in _active:
             self._active_since = min((other._active_since for other in _active), default=trace.start)
             _active.add(self)
-        return RunningCommand(shell, pipe, trace, spill_path=spill_path, is_alone=self._is_alone), trace
+            self._watch.start()
+        command = RunningCommand(shell, pipe, trace, spill_path=spill_path, is_alone=self._is_alone)
+        self._running.add(command)
+        return command, trace
 
     def _is_alone(self) -> bool:
         """Whether an orphan of unknown origin can only come from our one running command."""
-        return _active <= {self} and self._running <= 1
+        return _active <= {self} and len(self._running) <= 1
 
     def _spawn(self, script: str, cwd: str, output_fd: int, tag: str) -> subprocess.Popen[bytes]:
         encoded = script.encode("utf-8", "surrogateescape")
@@ -249,5 +292,6 @@ class CommandRunner:
 
 
 def _name(found: list[ProcessStat]) -> list[LeftoverProcess]:
-    ordered = sorted(found, key=lambda stat: stat.ref.start)
+    """The oldest of `found`: a result that names thousands tells nobody more."""
+    ordered = sorted(found, key=lambda stat: stat.ref.start)[:_MAX_NAMED]
     return [LeftoverProcess(pid=stat.ref.pid, command=procfs.command_line(stat.ref.pid)) for stat in ordered]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from msgspec import Struct
@@ -28,6 +28,7 @@ class ProcessStat(Struct, frozen=True):
     ref: ProcessRef
     is_zombie: bool
     parent: int
+    group: int
     session: int
 
 
@@ -57,6 +58,7 @@ def find_stat(pid: int) -> ProcessStat | None:
         ProcessRef(pid, int(fields[19])),
         is_zombie=fields[0] in (b"Z", b"X"),
         parent=int(fields[1]),
+        group=int(fields[2]),
         session=int(fields[3]),
     )
 
@@ -90,20 +92,34 @@ def _children_without_procfs(pid: int) -> list[int]:
         return []
 
 
-def descendants(pids: Iterable[int]) -> list[ProcessStat]:
-    """`pids` and everything below them, zombies left out."""
-    found: dict[int, ProcessStat] = {}
+def descendants(
+    pids: Iterable[int],
+    *,
+    into: dict[int, ProcessStat] | None = None,
+    many: int | None = None,
+    on_many: Callable[[], None] | None = None,
+) -> list[ProcessStat]:
+    """`pids` and everything below them, zombies left out.
+
+    What is in `into` already is neither looked at nor given; what is found is added.  `on_many` is called
+    when `many` have been found.
+    """
+    known: dict[int, ProcessStat] = {} if into is None else into
+    found: list[ProcessStat] = []
     waiting = list(pids)
     while waiting:
         pid = waiting.pop()
-        if pid in found:
+        if pid in known:
             continue
         stat = find_stat(pid)
         if stat is None:
             continue
-        found[pid] = stat
+        known[pid] = stat
+        found.append(stat)
+        if len(found) == many and on_many is not None:
+            on_many()
         waiting.extend(children(pid))
-    return [stat for stat in found.values() if not stat.is_zombie]
+    return [stat for stat in found if not stat.is_zombie]
 
 
 def every_pid() -> Iterator[int]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from mcode_exec.sandbox import trees
 from mcode_exec.sandbox.capture import OutputCapture
+from mcode_exec.sandbox.ending import end_processes
 from mcode_exec.sandbox.procfs import ProcessStat
 
 READ_BYTES = 64 * 1024
@@ -41,6 +42,8 @@ class RunningCommand:
         self._trace = trace
         #: whether an orphan of unknown origin can only come from this command
         self._is_alone = is_alone
+        #: ended because the commands of its runner had too many processes
+        self.was_crowded = False
         self.capture = OutputCapture(spill_path)
         self._loop = asyncio.get_running_loop()
         trees.own_children.add(shell.pid)
@@ -92,6 +95,7 @@ class RunningCommand:
         # Popen must neither wait nor warn any more
         self._shell.returncode = 0
         trees.own_children.discard(self._shell.pid)
+        self._trace.shell_pid = None
         self._has_ended.set_result(None)
 
     def _on_output(self) -> None:
@@ -119,14 +123,14 @@ class RunningCommand:
 
     async def end(self) -> None:
         """End everything that belongs to this command."""
-        await trees.end_processes(self._find)
+        await end_processes(self.find)
         # killed, so its end is a matter of microseconds; a shell that became another user's cannot be killed
         if not self._has_ended.done():
             await asyncio.wait((self._has_ended,), timeout=_KILLED_S)
 
-    def _find(self) -> list[ProcessStat]:
-        shell_pid = None if self._has_ended.done() else self._shell.pid
-        return self._trace.find(shell_pid, unknown_since=self._trace.start if self._is_alone() else None)
+    def find(self) -> list[ProcessStat]:
+        """The live processes of this command, its shell included."""
+        return trees.find((self._trace,), unknown_since=self._trace.start if self._is_alone() else None)
 
     async def drain(self) -> None:
         """Take what is in the pipe; give a background writer a moment, but never wait for it to close."""
@@ -151,7 +155,7 @@ class RunningCommand:
         """What outlives the shell; almost always nothing, which one look at our children tells."""
         if not any(not orphan.is_zombie for orphan in trees.orphans()):
             return []
-        return self._find()
+        return self.find()
 
     def exit_state(self) -> tuple[int | None, int | None]:
         """(exit code, signal); both None when the state is unknown."""

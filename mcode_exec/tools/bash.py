@@ -33,7 +33,7 @@ async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     return ToolOutcome(
         content=text if text.strip() else "(no output)",
         # counted and listed in the result, so that a caller sees what the model may leave unsaid
-        is_error=result.exit_code != 0,
+        is_error=result.exit_code != 0 or result.process_limit is not None,
         title=arguments.get("description") or script.strip().partition("\n")[0][:80],
         metadata={
             "exit_code": result.exit_code,
@@ -62,6 +62,11 @@ def _shown(result: CommandResult, output_path: str) -> tuple[str, bool, str | No
 
 def _notes(result: CommandResult, limit_s: float) -> str:
     lines = []
+    if result.process_limit is not None:
+        lines.append(
+            f"more than {result.process_limit} processes at once; this command, if it still ran, and what "
+            "earlier ones left in the background were ended"
+        )
     if result.timed_out:
         lines.append(f"timed out after {_duration(limit_s)}; the command and all it started were ended")
     elif result.signal is not None:

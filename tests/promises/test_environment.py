@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import stat
 import subprocess
@@ -124,6 +125,15 @@ def test_a_user_without_passwd_entry_and_home_runs_with_mcode_home(stranger: Mco
     run = stranger.exec("hi", "--config", stranger.config, *STREAM, env=env).check()
     assert str(STRANGER) in run.out
     assert (stranger.workspace / "made").stat().st_uid == STRANGER
+
+
+def test_the_kernel_bounds_how_many_processes_a_users_commands_have(stranger: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "echo limit=$(ulimit -u)"}), say("done"))
+    run = stranger.exec("hi", "--config", stranger.config, *STREAM, env={**NO_XDG, "HOME": None}).check()
+    said = re.search(r"limit=(\d+)", run.out)
+    assert said is not None
+    # what runs on this machine already is added
+    assert int(said[1]) < 4096 + 20_000
 
 
 def test_a_user_without_passwd_entry_and_any_directory_is_told_what_to_set(

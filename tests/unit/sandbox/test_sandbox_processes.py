@@ -15,9 +15,10 @@ from typing import TypeVar
 
 import pytest
 
-from mcode_exec.sandbox import procfs, trees
+from mcode_exec.sandbox import ending, procfs, trees
 from mcode_exec.sandbox.environment import command_environment
-from mcode_exec.sandbox.processes import CommandResult, CommandRunner, become_subreaper, end_strays
+from mcode_exec.sandbox.processes import CommandResult, CommandRunner, become_subreaper
+from mcode_exec.sandbox.strays import end_strays
 
 T = TypeVar("T")
 
@@ -27,16 +28,16 @@ def _subreaper() -> None:
     become_subreaper()
 
 
-def runner(tmp_path: Path, owner: str = "own_test") -> CommandRunner:
+def runner(tmp_path: Path, owner: str = "own_test", **limits: int) -> CommandRunner:
     env = command_environment(
         os.environ, passed=(), secret_names=(), secret_values=(), temp_dir=str(tmp_path)
     )
-    return CommandRunner(env=env, owner=owner)
+    return CommandRunner(env=env, owner=owner, **limits)
 
 
-def run_all(tmp_path: Path, body: Callable[[CommandRunner], Awaitable[T]]) -> T:
+def run_all(tmp_path: Path, body: Callable[[CommandRunner], Awaitable[T]], **limits: int) -> T:
     async def main() -> T:
-        commands = runner(tmp_path)
+        commands = runner(tmp_path, **limits)
         try:
             return await body(commands)
         finally:
@@ -199,6 +200,47 @@ def test_a_tree_that_forks_as_fast_as_it_can_is_ended(tmp_path: Path, marker: st
     assert run(tmp_path, script, limit_s=0.3).timed_out
 
 
+@pytest.mark.parametrize("way", ["", "setsid ", "setsid -f ", "env -i "])
+def test_a_command_with_too_many_processes_is_ended(tmp_path: Path, marker: str, way: str) -> None:
+    script = f"for i in $(seq 90); do {way}/usr/bin/sleep {marker} & done; wait; sleep {marker}"
+    result = run_all(
+        tmp_path,
+        lambda commands: commands.run(script, cwd=str(tmp_path), limit_s=60, spill_path=None),
+        max_processes=40,
+    )
+    assert (result.process_limit, result.timed_out) == (40, False)
+    assert result.left_running == ()
+    assert living(f"sleep {marker}") == []
+
+
+def test_too_many_processes_in_the_background_are_ended_and_told(tmp_path: Path, marker: str) -> None:
+    async def body(commands: CommandRunner) -> tuple[CommandResult, CommandResult, int]:
+        script = f"for i in $(seq 90); do sleep {marker} & done"
+        first = await commands.run(script, cwd=str(tmp_path), limit_s=60, spill_path=None)
+        while living(f"sleep {marker}"):
+            await asyncio.sleep(0.02)
+        second = await commands.run("echo on", cwd=str(tmp_path), limit_s=60, spill_path=None)
+        third = await commands.run("echo on", cwd=str(tmp_path), limit_s=60, spill_path=None)
+        assert third.process_limit is None
+        return first, second, len(await commands.end_leftovers())
+
+    first, second, named = run_all(tmp_path, body, max_processes=40)
+    assert [first.process_limit, second.process_limit].count(40) == 1
+    assert len(first.left_running) == 90 or first.process_limit == 40
+    assert second.head == b"on\n"
+    assert named >= 40 or first.process_limit == 40
+
+
+def test_as_many_processes_as_allowed_are_left_alone(tmp_path: Path, marker: str) -> None:
+    script = f"for i in $(seq 35); do sleep {marker} & done; sleep 0.5; echo done; kill $(jobs -p)"
+    result = run_all(
+        tmp_path,
+        lambda commands: commands.run(script, cwd=str(tmp_path), limit_s=60, spill_path=None),
+        max_processes=40,
+    )
+    assert (result.head, result.exit_code, result.process_limit) == (b"done\n", 0, None)
+
+
 def test_a_cancelled_command_leaves_nothing(tmp_path: Path, marker: str) -> None:
     async def body(commands: CommandRunner) -> None:
         script = f"(setsid sleep {marker} &); sleep {marker}"
@@ -227,7 +269,7 @@ def test_a_second_cancellation_does_not_wait_for_the_grace(tmp_path: Path, marke
             await task
         return time.monotonic() - started
 
-    assert run_all(tmp_path, body) < trees.GRACE_S
+    assert run_all(tmp_path, body) < ending.GRACE_S
 
 
 def test_a_runner_ends_only_what_its_own_commands_left(tmp_path: Path, marker: str) -> None:
