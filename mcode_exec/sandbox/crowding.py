@@ -14,26 +14,35 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 #: processes that the commands of one turn may have at once
 MAX_PROCESSES = 4096
 _LOOK_S = 0.1
 
 
-def limit_processes(pid: int, limit: int) -> None:
-    """Have the kernel refuse `pid`, and what it starts, more than `limit` beside what runs already."""
+@contextmanager
+def processes_limited(limit: int) -> Iterator[None]:
+    """What is started in this context is refused more than `limit` processes beside what runs already.
+
+    It is inherited: set from outside, it would come after the first forks.
+    """
     if os.getuid() == 0:
+        yield
         return
     import resource
 
+    soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
     wanted = (machine_entities() or 0) + limit
+    if soft != resource.RLIM_INFINITY and soft <= wanted:
+        yield
+        return
+    resource.setrlimit(resource.RLIMIT_NPROC, (wanted, hard))
     try:
-        _, hard = resource.prlimit(pid, resource.RLIMIT_NPROC)
-        if hard == resource.RLIM_INFINITY or wanted < hard:
-            resource.prlimit(pid, resource.RLIMIT_NPROC, (wanted, wanted))
-    except OSError:
-        return  # it has gone already, or the kernel does not let us: the watch is left
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
 
 
 class CrowdWatch:

@@ -21,7 +21,7 @@ from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.paths import private_open
 from mcode_exec.records.tool import LeftoverProcess
 from mcode_exec.sandbox import procfs, trees
-from mcode_exec.sandbox.crowding import MAX_PROCESSES, CrowdWatch, limit_processes
+from mcode_exec.sandbox.crowding import MAX_PROCESSES, CrowdWatch, processes_limited
 from mcode_exec.sandbox.ending import end_processes
 from mcode_exec.sandbox.launch import MAX_ARGUMENT_BYTES, Launcher, launch_plainly, shell_arguments
 from mcode_exec.sandbox.procfs import ProcessRef, ProcessStat
@@ -245,13 +245,13 @@ class CommandRunner:
         # one pipe for both streams: what they say keeps its order
         pipe, write_end = os.pipe2(os.O_CLOEXEC)
         try:
-            shell = self._spawn(script, cwd, write_end, tag)
+            with processes_limited(self._max_processes):
+                shell = self._spawn(script, cwd, write_end, tag)
         except BaseException:
             os.close(pipe)
             raise
         finally:
             os.close(write_end)
-        limit_processes(shell.pid, self._max_processes)
         stat = procfs.find_stat(shell.pid)
         trace = trees.Trace(tag, stat.ref if stat else ProcessRef(shell.pid, 0))
         self._traces.append(trace)
