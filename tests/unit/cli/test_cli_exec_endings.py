@@ -117,7 +117,8 @@ def test_whatever_is_printed_goes_to_stderr() -> None:
 
     assert rc == 0
     assert all(json.loads(line) for line in out.splitlines())
-    assert "mcode: printed by a dependency\nmcode: without newline\n" in err
+    assert "mcode: printed by a dependency\n" in err
+    assert "mcode: without newline\n" in err
     assert "raw bytes of a C library" in err
     assert "mcode: from the model: \\e[31m\\r::set-output name=x::y\n" in err
     assert "\x1b" not in err
