@@ -50,6 +50,7 @@ __all__ = [
     "load",
     "resolve_key",
     "source_of",
+    "text_variable",
 ]
 
 _MAX_PROMPT_BYTES = 256 * 1024
@@ -105,7 +106,7 @@ def _may_exist(path: str) -> bool:
 
 
 def _with_environment(config: Config, env: Mapping[str, str]) -> Config:
-    model = env.get("MCODE_MODEL", "")
+    model = text_variable(env, "MCODE_MODEL")
     if not model:
         return config
     from msgspec.structs import replace
@@ -117,6 +118,21 @@ def _with_environment(config: Config, env: Mapping[str, str]) -> Config:
     except values.WrongValueError as wrong:
         raise ConfigError(f"MCODE_MODEL {wrong}.") from None
     return replace(config, model=checked, sources={**config.sources, "model": "MCODE_MODEL"})
+
+
+def text_variable(env: Mapping[str, str], name: str) -> str:
+    """The value of a variable whose text goes further than this process; empty where it is unset.
+
+    Raises: ConfigError for bytes that are no text.
+    """
+    value = env.get(name, "")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"{name} is not valid UTF-8 (at byte {len(os.fsencode(value[: error.start]))})."
+        ) from None
+    return value
 
 
 def source_of(config: Config, key: str) -> str:

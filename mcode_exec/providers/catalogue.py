@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mcode_exec.config import text_variable
 from mcode_exec.config.records import CostConfig, ModelConfig, ProviderConfig
 from mcode_exec.errors import ConfigError, ModelUnknownError
 from mcode_exec.providers.wire import Auth, Endpoint
@@ -154,7 +155,7 @@ def endpoint_of(
     if entry is None and config is None:
         raise unknown_provider(provider_id)
     base_url_env = entry.base_url_env if entry else f"{_variable_stem(provider_id)}_BASE_URL"
-    base_url = env.get(base_url_env, "").strip() or (config.base_url if config else None) or ""
+    base_url = text_variable(env, base_url_env).strip() or (config.base_url if config else None) or ""
     api = _api_of(provider_id, entry, config, has_own_url=bool(base_url))
     base_url = base_url or (entry.base_urls.get(api, "") if entry else "")
     if not base_url:

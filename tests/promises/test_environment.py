@@ -211,6 +211,15 @@ def test_a_prompt_with_bytes_that_are_no_text_is_answered_in_one_sentence(mcode:
         peer.calls[0].body.decode()
 
 
+@pytest.mark.parametrize("name", ["MCODE_MODEL", "FAKE_BASE_URL"])
+def test_a_variable_with_bytes_that_are_no_text_is_named(mcode: Mcode, peer: Peer, name: str) -> None:
+    good = {"MCODE_MODEL": "fake/big-1", "FAKE_BASE_URL": f"{peer.url}/"}[name]
+    run = mcode.exec("x", *JSON, env={name: os.fsdecode(os.fsencode(good) + b"\xff")}).check(3)
+    assert run.result["error"]["code"] == "CONFIG_INVALID"
+    assert f"{name} is not valid UTF-8 (at byte {len(good)})" in run.result["error"]["message"]
+    assert peer.calls == []
+
+
 # umask
 
 
