@@ -179,6 +179,35 @@ def test_images_that_pile_up_are_kept_within_a_budget_the_newest_first(
     assert sent == [_encoded(data) for data in images[-len(sent) :]]
 
 
+def test_an_image_that_is_read_again_and_again_counts_every_time(mcode: Mcode, peer: Peer, api: str) -> None:
+    data = png(padding=3_000_000)
+    (mcode.workspace / "big.png").write_bytes(data)
+    reads = [
+        call("read", {"file_path": "big.png"}) + call("bash", {"command": f"echo {number}"})
+        for number in range(6)
+    ]
+    peer.script(*reads, say("done"))
+    run = mcode.exec("look", *STREAM).check()
+    assert max(len(request.body) for request in peer.calls) < 17_000_000
+    assert images_of(peer.last) == [_encoded(data)] * 4
+    assert {event["code"] for event in run.of_type("notice")} == {"images.left-out"}
+    # the next run begins where this one ended
+    mcode.exec("again", "--continue").check()
+    assert images_of(peer.last) == [_encoded(data)] * 4
+
+
+def test_no_more_images_than_every_provider_takes_in_one_request(mcode: Mcode, peer: Peer, api: str) -> None:
+    """Small ones count too: a history that no provider takes any more could never go on."""
+    images = [png(padding=number + 1) for number in range(30)]
+    reads = call("list")
+    for number, data in enumerate(images):
+        (mcode.workspace / f"{number}.png").write_bytes(data)
+        reads += call("read", {"file_path": f"{number}.png"})
+    peer.script(reads, say("done"))
+    mcode.exec("look").check()
+    assert images_of(peer.last) == [_encoded(data) for data in images[-20:]]
+
+
 def test_after_a_413_the_oldest_images_become_notes_and_the_run_goes_on(
     mcode: Mcode, peer: Peer, api: str
 ) -> None:
