@@ -22,7 +22,6 @@ from mcode_exec.errors import (
 )
 
 if TYPE_CHECKING:
-    from mcode_exec.abort import AbortScope
     from mcode_exec.cli.argv_scan import Wanted
     from mcode_exec.records.result import Result
 
@@ -77,8 +76,7 @@ def _of_usage(error: object) -> InvocationError:
 
 def result_of_error(error: McodeError, *, run_id: str, duration_ms: int = 0) -> Result:
     """The result of a run that `error` ended before it had one of its own."""
-    from mcode_exec.output.sinks import error_info
-    from mcode_exec.records.result import Result
+    from mcode_exec.records.result import Result, error_info
 
     return Result(
         run_id=run_id,
@@ -86,33 +84,6 @@ def result_of_error(error: McodeError, *, run_id: str, duration_ms: int = 0) -> 
         exit_code=error.exit_code,
         error=error_info(error),
         retryable=error.retryable,
-        duration_ms=duration_ms,
-    )
-
-
-def result_of_abort(scope: AbortScope, *, run_id: str, duration_ms: int = 0) -> Result:
-    """The result of a run that was aborted before a turn could be settled."""
-    from mcode_exec.records.result import ErrorInfo, Result, Status
-
-    signum = scope.signum or 0
-    endings: dict[str, tuple[Status, int, str, str]] = {
-        "signal": ("cancelled", 128 + signum, "TURN_ABORTED", f"ended by signal {signum}"),
-        "deadline": ("timeout", 6, "TIMEOUT", "the time limit was reached before the turn could start"),
-        "stdout-closed": ("cancelled", 141, "TURN_ABORTED", "stdout was closed by its reader"),
-        "limit": ("limit_exceeded", 7, "LIMIT_STEPS", "a limit was reached"),
-        "lease-lost": ("failed", 75, "LEASE_LOST", "the session's lease was lost"),
-        "lease-renewal-failed": ("failed", 75, "LEASE_LOST", "the session's lease could not be renewed"),
-    }
-    status, exit_code, code, message = endings.get(
-        scope.reason or "", ("cancelled", 4, "TURN_ABORTED", f"aborted: {scope.reason}")
-    )
-    error = ErrorInfo(category="runtime", code=code, message=message, retryable=exit_code == 75)
-    return Result(
-        run_id=run_id,
-        status=status,
-        exit_code=exit_code,
-        error=error,
-        retryable=exit_code == 75,
         duration_ms=duration_ms,
     )
 

@@ -115,9 +115,9 @@ class Execution:
                 return self._failed(
                     InternalError("the run was cancelled without a reason; this is a bug in mcode")
                 )
-            return errors_door.result_of_abort(
-                scope, run_id=invocation.run_id, duration_ms=self._duration_ms()
-            )
+            from mcode_exec.executor.outcome import stopped_before_turn
+
+            return stopped_before_turn(scope, invocation, duration_ms=self._duration_ms())
         except (
             Exception
         ) as error:  # a bug, or memory ran out: the user gets a sentence, the diagnostics the rest

@@ -7,19 +7,29 @@ can never disagree (docs/contract.md §3 and §5).
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 
 from mcode_exec.abort import AbortScope
 from mcode_exec.agent.ports import TurnState
-from mcode_exec.errors import InternalError, McodeError, ModelCallError
+from mcode_exec.durations import format_duration
+from mcode_exec.errors import InternalError, McodeError
+from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef
-from mcode_exec.records.result import ErrorInfo, LimitHit, Result, ResultUsage, SandboxInfo, Status
+from mcode_exec.records.result import (
+    ErrorInfo,
+    LimitHit,
+    Result,
+    ResultUsage,
+    SandboxInfo,
+    Status,
+    error_info,
+)
 from mcode_exec.records.tool import LeftoverProcess
 from mcode_exec.records.turn import Ending
 from mcode_exec.records.usage import Usage
 
+TIMEOUT_FLAG = "--timeout"
 SANDBOX = SandboxInfo(mechanism="none", policy="off")
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
@@ -32,26 +42,6 @@ def encode_result(result: Result) -> bytes:
 
 def decode_result(data: bytes) -> Result:
     return _decoder.decode(data)
-
-
-def error_info(error: BaseException) -> ErrorInfo:
-    """An error for programs."""
-    if not isinstance(error, McodeError):
-        error = InternalError(f"unexpected {type(error).__name__}: {error}; this is a bug in mcode")
-    extra: dict[str, Any] = {}
-    if isinstance(error, ModelCallError):
-        if error.number is not None:
-            extra["number"] = error.number
-        if error.http_status is not None:
-            extra["http_status"] = error.http_status
-        if error.request_id is not None:
-            extra["request_id"] = error.request_id
-        if error.retry_after_ms is not None:
-            extra["retry_after_ms"] = error.retry_after_ms
-    category: Any = error.category
-    return ErrorInfo(
-        category=category, code=error.code, message=error.message, retryable=error.retryable, **extra
-    )
 
 
 def result_usage(usage: Usage) -> ResultUsage:
@@ -120,20 +110,28 @@ def conclude(
     )
 
 
+def timeout_hit(timeout_s: float, source: str) -> LimitHit:
+    return LimitHit(name="timeout", value=format_duration(timeout_s), source=source)
+
+
 def stopped_before_turn(
-    abort: AbortScope, *, run_id: str, time_limit: LimitHit | None, duration_ms: int
+    abort: AbortScope, invocation: Invocation, *, time_limit: LimitHit | None = None, duration_ms: int
 ) -> Result:
     """The result of a run that was stopped before its turn was admitted: nothing was done."""
     ending = Ending(outcome="aborted", abort_reason=abort.reason)
-    verdict = _aborted(ending, TurnState(), abort, time_limit)
+    verdict = _aborted(ending, TurnState(), abort, time_limit or _limit_by_flag(invocation))
     return Result(
-        run_id=run_id,
+        run_id=invocation.run_id,
         status=verdict.status,
         exit_code=verdict.exit_code,
         error=verdict.error,
         limit=verdict.limit,
         duration_ms=duration_ms,
     )
+
+
+def _limit_by_flag(invocation: Invocation) -> LimitHit | None:
+    return None if invocation.timeout_s is None else timeout_hit(invocation.timeout_s, TIMEOUT_FLAG)
 
 
 def _money(cost: Decimal | None) -> Decimal | None:
@@ -156,20 +154,25 @@ def _verdict(
         )
         return _Verdict(status="interaction_required", exit_code=5, error=info, is_answered=True)
     if ending.outcome == "failed":
-        info = error_info(ending.error or InternalError())
-        code = ending.error.exit_code if isinstance(ending.error, McodeError) else 70
-        return _Verdict(status="failed", exit_code=code, error=info)
+        info = error_info(_foreseen(ending.error))
+        return _Verdict(status="failed", exit_code=_foreseen(ending.error).exit_code, error=info)
     return _aborted(ending, state, abort, time_limit)
+
+
+def _foreseen(error: BaseException | None) -> McodeError:
+    if isinstance(error, McodeError):
+        return error
+    return InternalError(f"unexpected {type(error).__name__}: {error}; this is a bug in mcode")
 
 
 def _aborted(ending: Ending, state: TurnState, abort: AbortScope, time_limit: LimitHit | None) -> _Verdict:
     reason = ending.abort_reason
     if reason == "limit" and ending.error is not None:
         return _Verdict(
-            status="limit_exceeded", exit_code=7, error=error_info(ending.error), limit=state.limit
+            status="limit_exceeded", exit_code=7, error=error_info(_foreseen(ending.error)), limit=state.limit
         )
     if reason == "deadline":
-        limit = time_limit or LimitHit(name="timeout", value="its time limit", source="--timeout")
+        limit = time_limit or LimitHit(name="timeout", value="its time limit", source=TIMEOUT_FLAG)
         info = ErrorInfo(
             category="runtime",
             code="TIMEOUT",

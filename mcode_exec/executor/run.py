@@ -12,10 +12,9 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcode_exec.abort import AbortReason, AbortScope
-from mcode_exec.durations import format_duration
 from mcode_exec.errors import SessionError
 from mcode_exec.executor import submission
-from mcode_exec.executor.outcome import decode_result, stopped_before_turn
+from mcode_exec.executor.outcome import TIMEOUT_FLAG, decode_result, stopped_before_turn, timeout_hit
 from mcode_exec.executor.preparation import Prepared, prepare
 from mcode_exec.executor.turn import TurnRun
 from mcode_exec.output.sink import READER_GRACE_S, Sink
@@ -43,10 +42,7 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
         except _Stopped:
             # A submission that was cut off may have been admitted all the same: recovery settles it.
             return stopped_before_turn(
-                abort,
-                run_id=invocation.run_id,
-                time_limit=deadline.limit,
-                duration_ms=_elapsed_ms(runtime, invocation),
+                abort, invocation, time_limit=deadline.limit, duration_ms=_elapsed_ms(runtime, invocation)
             )
         if isinstance(admission, Replayed):
             return _replayed(admission, invocation)
@@ -93,7 +89,7 @@ class _Deadline:
         self._timer: asyncio.TimerHandle | None = None
         self.limit: LimitHit | None = None
         if invocation.timeout_s is not None:
-            self._start(invocation.timeout_s, "--timeout")
+            self._start(invocation.timeout_s, TIMEOUT_FLAG)
 
     def start_configured(self, settings: Settings) -> None:
         """The limit of the configuration, where no flag gave one."""
@@ -101,7 +97,7 @@ class _Deadline:
             self._start(settings.timeout_s, settings.timeout_source)
 
     def _start(self, timeout_s: float, source: str) -> None:
-        self.limit = LimitHit(name="timeout", value=format_duration(timeout_s), source=source)
+        self.limit = timeout_hit(timeout_s, source)
         at_s = self._invocation.started_monotonic_s + timeout_s
         self._sink.give_up_at(at_s + READER_GRACE_S)
         left_s = at_s - self._runtime.clock.monotonic_s()

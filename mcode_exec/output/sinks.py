@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from mcode_exec.errors import McodeError, OutputWriteFailedError
+from mcode_exec.errors import OutputWriteFailedError
 from mcode_exec.output import narration
 from mcode_exec.output.deltas import DeltaRedaction
 from mcode_exec.output.encoding import to_json_line
@@ -25,7 +25,7 @@ from mcode_exec.output.output_files import FileNames, OutputFiles
 from mcode_exec.output.status_line import StatusLine, is_wanted
 from mcode_exec.output.writer import Channel, Writer
 from mcode_exec.records.event import AnyEvent, ExecCompleted, ExecStarted
-from mcode_exec.records.result import ErrorInfo, Result
+from mcode_exec.records.result import Result, error_info
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.version import VERSION
 
@@ -319,22 +319,6 @@ def open_sink(options: SinkOptions, writer: Writer, env: Mapping[str, str] = os.
     """The sink for `options.output_format`."""
     kinds: dict[str, type[BaseSink]] = {"text": TextSink, "json": JsonSink, "stream-json": StreamJsonSink}
     return kinds[options.output_format](options, writer, env)
-
-
-def error_info(error: McodeError) -> ErrorInfo:
-    """`error` as the result's error object."""
-    facts = {
-        name: value
-        for name in ("number", "retry_after_ms", "http_status", "request_id")
-        if (value := getattr(error, name, None)) is not None
-    }
-    return ErrorInfo(
-        category=error.category,  # type: ignore[arg-type]  # the tree's categories are the record's
-        code=error.code,
-        message=error.message,
-        retryable=error.retryable,
-        **facts,
-    )
 
 
 def _with_failure(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from mcode_exec.errors import McodeError
 from mcode_exec.records.model import ModelRef
 from mcode_exec.records.tool import LeftoverProcess
 
@@ -37,6 +38,19 @@ class ErrorInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     retry_after_ms: int | UnsetType = UNSET
     http_status: int | UnsetType = UNSET
     request_id: str | UnsetType = UNSET
+
+
+def error_info(error: McodeError) -> ErrorInfo:
+    """`error` as the result's error object, with what only some errors know."""
+    facts: dict[str, Any] = {
+        name: value
+        for name in ("number", "retry_after_ms", "http_status", "request_id")
+        if (value := getattr(error, name, None)) is not None
+    }
+    category: Any = error.category
+    return ErrorInfo(
+        category=category, code=error.code, message=error.message, retryable=error.retryable, **facts
+    )
 
 
 class ResultUsage(Struct, frozen=True, kw_only=True, rename="camel"):

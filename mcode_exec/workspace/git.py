@@ -18,7 +18,6 @@ from mcode_exec.workspace.programs import ProgramResult, Stop, find_program, run
 
 #: walking the whole history of the largest repositories takes this long
 ROOT_COMMIT_LIMIT_S = 30.0
-DIRTY_LIMIT_S = 2.0
 
 #: command-line config wins over every file, and `safe.directory` is honoured there
 _HARDENED = (
@@ -61,10 +60,6 @@ class HeadState(Struct, frozen=True, kw_only=True):
     branch: str | None
     #: full id; None before the first commit
     commit: str | None
-
-    @property
-    def short_commit(self) -> str | None:
-        return None if self.commit is None else self.commit[:10]
 
 
 def find_root(path: str) -> str | None:
@@ -144,38 +139,6 @@ def _head_by_git(root: str) -> HeadState | None:
     branch = _output(run_git(["symbolic-ref", "-q", "HEAD"], root, limit_s=5.0))
     commit = _output(run_git(["rev-parse", "-q", "--verify", "HEAD"], root, limit_s=5.0))
     return HeadState(branch=branch.removeprefix("refs/heads/") if branch else None, commit=commit)
-
-
-def is_dirty(root: str, *, limit_s: float = DIRTY_LIMIT_S) -> bool | None:
-    """Whether tracked files differ from HEAD or untracked ones exist; None when it could not be told in time."""
-    filters = _without_filters(root)
-    if filters is None:
-        return None
-    arguments = [
-        *filters,
-        "status",
-        "--porcelain",
-        "-z",
-        "--ignore-submodules=all",
-        "--untracked-files=normal",
-    ]
-    result = run_git(arguments, root, limit_s=limit_s)
-    return None if result is None or result.exit_code != 0 else bool(result.stdout)
-
-
-def _without_filters(root: str) -> list[str] | None:
-    """Options that empty every filter driver that is configured: `status` would run their clean commands."""
-    names = ["config", "--name-only", "-z", "--get-regexp", r"^filter\."]
-    result = run_git(names, root, limit_s=5.0)
-    if result is None or result.exit_code not in (0, 1):
-        return None
-    options: list[str] = []
-    drivers = {name.rpartition(b".")[0] for name in result.stdout.split(b"\0") if name}
-    for driver in sorted(drivers):
-        section = os.fsdecode(driver)
-        for key in ("clean=", "smudge=", "process=", "required=false"):
-            options += ["-c", f"{section}.{key}"]
-    return options
 
 
 def directory_key(root: str) -> str | None:

@@ -60,8 +60,6 @@ def test_head_is_read_from_files_in_every_form(repository: Path, tmp_path: Path)
     run_git(repository, "checkout", "-q", "--detach")
     state = git.head_state(str(repository))
     assert state == git.HeadState(branch=None, commit=commit)
-    assert state is not None
-    assert state.short_commit == commit[:10]
     run_git(repository, "checkout", "-q", "--orphan", "empty")
     assert git.head_state(str(repository)) == git.HeadState(branch="empty", commit=None)
     assert git.head_state(str(tmp_path)) is None
@@ -114,16 +112,6 @@ def test_credentials_leave_a_url(url: str, expected: str) -> None:
     assert git.without_credentials(url) == expected
 
 
-def test_dirty_means_changed_or_untracked_files(repository: Path) -> None:
-    assert git.is_dirty(str(repository)) is False
-    (repository / "new").touch()
-    assert git.is_dirty(str(repository)) is True
-    (repository / "new").unlink()
-    (repository / "f").write_text("two\n")
-    assert git.is_dirty(str(repository)) is True
-    assert git.is_dirty(str(repository.parent)) is None
-
-
 def test_no_code_of_the_repository_runs(repository: Path, tmp_path: Path) -> None:
     trap = tmp_path / "trap.sh"
     trap.write_text(f'#!/bin/sh\necho "$0 $*" >>{tmp_path}/sprung\ncat\n')
@@ -166,7 +154,6 @@ def test_no_code_of_the_repository_runs(repository: Path, tmp_path: Path) -> Non
     root = str(repository)
     git.root_commit(root)
     git.head_state(root)
-    assert git.is_dirty(root) is True
     git.run_git(["ls-files", "-z", "-co", "--exclude-standard"], root, limit_s=5)
     git.run_git(["cat-file", "-e", "1234567890123456789012345678901234567890"], root, limit_s=5)
     assert not (tmp_path / "sprung").exists(), (tmp_path / "sprung").read_text()
@@ -181,7 +168,6 @@ def test_a_repository_of_another_user_is_no_obstacle(repository: Path) -> None:
             os.chown(Path(directory) / name, 12345, 12345)
     os.chown(repository, 12345, 12345)
     assert git.root_commit(str(repository)) is not None
-    assert git.is_dirty(str(repository)) is False
 
 
 def test_variables_of_a_calling_hook_do_not_redirect_git(
@@ -190,13 +176,11 @@ def test_variables_of_a_calling_hook_do_not_redirect_git(
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.setenv("GIT_INDEX_FILE", "elsewhere")
     assert git.root_commit(str(repository)) is not None
-    assert git.is_dirty(str(repository)) is False
 
 
 def test_asking_changes_nothing_in_the_repository(repository: Path) -> None:
     (repository / "f").write_text("one\n")
     before = {path: path.stat().st_mtime_ns for path in (repository / ".git").rglob("*")}
-    git.is_dirty(str(repository))
     git.root_commit(str(repository))
     assert {path: path.stat().st_mtime_ns for path in (repository / ".git").rglob("*")} == before
 
