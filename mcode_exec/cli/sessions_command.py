@@ -127,12 +127,11 @@ def show(session: str, limit: int, before: str | None, output_format: str, data_
 
         emit((heading(found) + transcript(messages)).encode("utf-8", "replace"))
     else:
-        from msgspec import to_builtins
-
         from mcode_exec.output.encoding import to_json_line
         from mcode_exec.output.tables import render
+        from mcode_exec.records.shown import shown
 
-        rows = [to_builtins(message) for message in messages]
+        rows = [shown(message) for message in messages]
         if output_format == "json":
             emit(to_json_line({"session": _row(found), "messages": rows, "nextCursor": cursor}))
         else:

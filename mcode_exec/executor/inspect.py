@@ -18,6 +18,7 @@ from mcode_exec.faults import fault
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Session
+from mcode_exec.records.shown import shown
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, verifying
 from mcode_exec.sessions.layout import history_paths
@@ -124,7 +125,7 @@ async def export_session(data_dir: str | None, env: Mapping[str, str], name: str
             "format": EXPORT_FORMAT,
             "formatVersion": 1,
             "mcodeVersion": VERSION,
-            "session": redactor.json(msgspec.to_builtins(session)),
+            "session": redactor.json(shown(session)),
         }
         pieces.append(msgspec.json.encode(head)[:-1] + b',"messages":[')
         after, is_first = 0, True
@@ -134,7 +135,7 @@ async def export_session(data_dir: str | None, env: Mapping[str, str], name: str
                 break
             for row, message in rows:
                 after = row
-                body = msgspec.json.encode(redactor.json(msgspec.to_builtins(message)))
+                body = msgspec.json.encode(redactor.json(shown(message)))
                 pieces.append(body if is_first else b"," + body)
                 is_first = False
         pieces.append(b"]}\n")

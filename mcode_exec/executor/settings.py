@@ -138,10 +138,17 @@ def rule_set(
     *,
     is_new: bool,
 ) -> tuple[Preset, RuleSet]:
-    """The rules of this turn: preset < config < agent < session < flags < workspace deny rules."""
+    """The rules of this turn: preset < config < agent < session < flags < workspace deny rules.
+
+    Raises: InvocationError, ConfigError.
+    """
     config = settings.config
     kept = session.permission if session is not None and not is_new else {}
     preset: Preset = invocation.permission or _preset(kept) or DEFAULT_PRESET
+    if preset == "off" and any(rule.verdict == "deny" for rule in invocation.rules):
+        raise InvocationError(
+            "--deny has no effect with --permission off, which checks nothing; use --permission full with it"
+        )
     session_rules = tuple(
         parse_flag_rule(str(text), "allow" if verdict == "allow" else "deny", "session")
         for verdict, text in kept.get("rules", ())

@@ -91,6 +91,10 @@ def test_show_reads_a_session_by_a_prefix(mcode: Mcode, two_sessions: list[str])
         .out.splitlines()
     ]
     assert [row["role"] for row in rows] == ["user", "assistant", "assistant"]
+    assert {"sessionId", "turnId", "createdMs", "finishReason"} <= rows[1].keys()
+    (tool,) = [part for part in rows[1]["parts"] if part["type"] == "tool"]
+    assert tool["state"]["input"] == {"command": "echo tool-said"}
+    assert {"callId", "tool", "index"} <= tool.keys()
     before = mcode.run("sessions", "list", "--output-format", "json").out
     mcode.run("sessions", "show", two_sessions[0]).check(0)
     assert mcode.run("sessions", "list", "--output-format", "json").out == before, "showing moves nothing"

@@ -716,3 +716,10 @@ def test_a_permission_table_that_makes_no_sense_is_a_config_error(
     assert said in run.err
     assert "config.toml:" in run.err
     assert peer.calls == []
+
+
+def test_a_deny_rule_that_could_not_hold_is_refused(mcode: Mcode, peer: Peer) -> None:
+    run = mcode.exec("go", "--permission", "off", "--deny", "bash:rm *", *JSON).check(2)
+    assert "--permission full" in run.result["error"]["message"]
+    assert peer.calls == []
+    mcode.exec("go", "--permission", "off", "--allow", "bash:rm *", *JSON).check()
