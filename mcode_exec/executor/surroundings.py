@@ -80,10 +80,10 @@ class Surroundings:
 
     def _set_up(self) -> tuple[CommandRunner, ReadState]:
         from mcode_exec.sandbox.environment import command_environment
+        from mcode_exec.sandbox.own_environment import blank_variables
         from mcode_exec.sandbox.processes import CommandRunner, become_subreaper_and_undumpable
         from mcode_exec.tools.read_state import ReadState
 
-        become_subreaper_and_undumpable()
         try:
             paths.make_private_dir(self.temp_dir)
         except OSError as error:
@@ -100,6 +100,8 @@ class Surroundings:
             secret_values=prepared.model.secret_values,
             temp_dir=self.temp_dir,
         )
+        blank_variables([name for name in self._runtime.env if name not in environment])
+        become_subreaper_and_undumpable()
         return CommandRunner(env=environment, owner=self._runtime.owner.token), ReadState()
 
     async def end_leftovers(self) -> tuple[LeftoverProcess, ...]:

@@ -293,6 +293,21 @@ def test_a_child_cannot_read_the_environment_or_memory_of_its_mcode(stranger: Mc
     assert KEY not in json.dumps(peer.last.json)
 
 
+def test_no_child_finds_a_secret_in_the_environment_its_mcode_was_started_with(
+    mcode: Mcode, peer: Peer
+) -> None:
+    look = "tr '\\0' '\\n' </proc/$PPID/environ | rev; echo end"
+    peer.script(call("bash", {"command": look}), call("bash", {"command": look}), say("done"))
+    env = {"MY_API_TOKEN": "t0ken-abcdefgh", "EMPTY_KEY": "", "HARMLESS": "harmless-value"}
+    run = mcode.exec("go", *STREAM, "--permission", "off", env=env).check()
+    output = str(run.of_type("item.completed"))
+    assert "end" in output
+    for secret in (KEY, env["MY_API_TOKEN"]):
+        assert secret[::-1] not in output
+    if os.geteuid() == 0:
+        assert env["HARMLESS"][::-1] in output, "root reads what is left"
+
+
 @unprivileged
 def test_what_a_run_leaves_is_readable_by_its_user_only(stranger: Mcode, peer: Peer) -> None:
     peer.script(call("bash", {"command": "head -c 300000 /dev/zero | tr '\\0' x"}), say("done"))
