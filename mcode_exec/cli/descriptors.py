@@ -18,7 +18,11 @@ _PRIVATE_FROM = 10
 
 
 def ensure_open() -> frozenset[int]:
-    """Open `/dev/null` in place of closed standard descriptors; returns those that were closed."""
+    """Open something in place of closed standard descriptors; returns those that were closed.
+
+    Nobody misses what stdin or stderr would carry: `/dev/null`.  A result that
+    is written to a closed stdout must fail: a pipe without a reader.
+    """
     closed = set()
     for fd in (0, 1, 2):
         try:
@@ -26,8 +30,19 @@ def ensure_open() -> frozenset[int]:
         except OSError:
             closed.add(fd)
             # the lowest free number is the closed one
-            os.open(os.devnull, os.O_RDONLY if fd == 0 else os.O_WRONLY)
+            if fd == 1:
+                _open_broken_stdout()
+            else:
+                os.open(os.devnull, os.O_RDONLY if fd == 0 else os.O_WRONLY)
     return frozenset(closed)
+
+
+def _open_broken_stdout() -> None:
+    _, writing_end = os.pipe()
+    os.dup2(writing_end, 1)  # in place of the reading end
+    os.close(writing_end)
+    # without a descriptor 1 at its start the interpreter has no stream, and what is printed is lost
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - it lives as long as the process
 
 
 def take_stdout() -> int:

@@ -114,10 +114,7 @@ async def _read_input(source: str, notices: list[tuple[str, str]]) -> str:
 
 
 def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:
-    try:
-        value = msgspec.json.decode(text)
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise InvocationError(f"the input is not valid JSON: {error}") from error
+    value = _json_value(text)
     if isinstance(value, dict):
         unknown = sorted(set(value) - {"prompt"})
         if unknown:
@@ -128,6 +125,20 @@ def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:
     if not isinstance(value, str):
         raise InvocationError("the JSON input must be a string, or an object with the string `prompt`")
     return _clean(value, "the JSON input", notices)
+
+
+def _json_value(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        import json  # reads lone surrogates, and says where the text is wrong
+
+        try:
+            return json.loads(text)
+        except RecursionError:
+            raise InvocationError("the input is not usable JSON: it is nested too deeply") from None
+        except ValueError as error:
+            raise InvocationError(f"the input is not valid JSON: {error}") from error
 
 
 def _attachments(

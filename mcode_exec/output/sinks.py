@@ -153,6 +153,7 @@ class BaseSink:
         if not self._sequence:
             await self.event(ExecStarted(mcode_version=VERSION))
         await self._end_status()
+        result = self._with_broken_stdout(result)
         result = await self._put_files(result)
         self._say_ending(result)
         result = await self._complete(result)
@@ -188,14 +189,25 @@ class BaseSink:
             self._writer.stdout.post(to_json_line(structs.replace(last, result=failed), self.redactor.text))
         return failed
 
+    def _with_broken_stdout(self, result: Result) -> Result:
+        """`result`, or what it was aborted for: event lines that stdout, though not closed, did not take."""
+        stdout = self._writer.stdout
+        if stdout.error is None or stdout.is_closed:
+            return result
+        return _with_failure(result, self._stdout_failure(), codes=(141,))
+
+    def _stdout_failure(self) -> OutputWriteFailedError:
+        error = self._writer.stdout.error
+        reason = "its reader does not read" if error is None else error.strerror
+        return OutputWriteFailedError(f"stdout: cannot write the result: {reason}.")
+
     async def _with_delivery(self, result: Result, is_written: bool) -> Result:
         """`result`, or a failed one if stdout did not take it all for another reason than a closed reader."""
         stdout = self._writer.stdout
         if is_written or stdout.is_closed:
             return result
         self.is_delivered = stdout.error is not None
-        reason = "its reader does not read" if stdout.error is None else stdout.error.strerror
-        failure = OutputWriteFailedError(f"stdout: cannot write the result: {reason}.")
+        failure = self._stdout_failure()
         self._tell_failure(failure)
         result = _with_failure(result, failure, codes=(0, 5, 141))
         await self._files.correct_result(to_json_line(result, self.redactor.text))

@@ -27,8 +27,8 @@ FORMAT_VERSION = 1
 _APPEND_PAUSES_S = (0.025, 0.05)  # between at most 3 attempts; source: session-system notes
 
 _encode = msgspec.json.Encoder().encode
-_decode_record = msgspec.json.Decoder(HistoryRecord).decode
-_decode_header = msgspec.json.Decoder(GenerationHeader).decode
+_records = msgspec.json.Decoder(HistoryRecord)
+_headers = msgspec.json.Decoder(GenerationHeader)
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -49,6 +49,22 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     was_rewritten: bool = False
 
 
+def read_record(raw: bytes) -> HistoryRecord:
+    """The record of one line.  Raises: ValueError for a line that is none."""
+    try:
+        return _records.decode(raw)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def read_header(raw: bytes) -> GenerationHeader:
+    """The header of a generation.  Raises: ValueError for a line that is none."""
+    try:
+        return _headers.decode(raw)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def parse(data: bytes, path: str) -> Loaded:
     """Read a whole file.
 
@@ -60,8 +76,8 @@ def parse(data: bytes, path: str) -> Loaded:
     if tail:
         # A whole record that only lacks its newline was written; nothing of it is lost.
         try:
-            _decode_record(tail)
-        except (msgspec.MsgspecError, ValueError):
+            read_record(tail)
+        except ValueError:
             pass
         else:
             body, tail = data + b"\n", b""
@@ -74,8 +90,8 @@ def parse(data: bytes, path: str) -> Loaded:
             header = _header(raw, path)
             continue
         try:
-            lines.append(Line(_decode_record(raw), offset))
-        except (msgspec.MsgspecError, ValueError) as error:
+            lines.append(Line(read_record(raw), offset))
+        except ValueError as error:
             split = split_welded(raw)
             if split is None:
                 raise _corrupt(path, number, error) from error
@@ -88,8 +104,8 @@ def parse(data: bytes, path: str) -> Loaded:
 
 def _header(raw: bytes, path: str) -> GenerationHeader:
     try:
-        return _decode_header(raw)
-    except (msgspec.MsgspecError, ValueError) as error:
+        return read_header(raw)
+    except ValueError as error:
         raise _corrupt(path, 1, error) from error
 
 
@@ -115,7 +131,7 @@ def split_welded(raw: bytes) -> list[HistoryRecord] | None:
         try:
             value, position = decoder.raw_decode(text, position)
             records.append(msgspec.convert(value, HistoryRecord))
-        except (ValueError, msgspec.ValidationError):
+        except (ValueError, RecursionError):
             return None
     return records if len(records) > 1 else None
 
@@ -311,7 +327,7 @@ def _check_manifest(
     }
     try:
         manifest = msgspec.json.decode(_read_file(paths.manifest))
-    except (OSError, msgspec.MsgspecError, ValueError):
+    except (OSError, ValueError, RecursionError):
         manifest = None
     if isinstance(manifest, dict):
         version = manifest.get("format")

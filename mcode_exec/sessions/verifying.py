@@ -15,7 +15,15 @@ from mcode_exec.errors import StoreFailedError
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.records.session import Session
 from mcode_exec.sessions.commit import finish_rows
-from mcode_exec.sessions.history import Line, parse, replace_file, serialise, split_welded
+from mcode_exec.sessions.history import (
+    Line,
+    parse,
+    read_header,
+    read_record,
+    replace_file,
+    serialise,
+    split_welded,
+)
 from mcode_exec.sessions.layout import HistoryPaths, make_dirs
 from mcode_exec.store.database import Store
 
@@ -86,17 +94,16 @@ def _sort(data: bytes) -> _Sorted:
     lines = data.split(b"\n")
     if lines and not lines[-1]:
         lines.pop()
-    decode = msgspec.json.Decoder(HistoryRecord).decode
     for number, raw in enumerate(lines, start=1):
         if number == 1:
             try:
-                found.header = msgspec.json.decode(raw, type=GenerationHeader)
+                found.header = read_header(raw)
                 continue
-            except (msgspec.MsgspecError, ValueError):
+            except ValueError:
                 pass  # without its header a file may still begin with a record
         try:
-            found.records.append(decode(raw))
-        except (msgspec.MsgspecError, ValueError) as error:
+            found.records.append(read_record(raw))
+        except ValueError as error:
             split = split_welded(raw)
             if split is not None:
                 found.records.extend(split)

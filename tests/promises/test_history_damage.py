@@ -61,7 +61,10 @@ def test_welded_records_are_split(mcode: Mcode, peer: Peer, api: str) -> None:
     assert roles(mcode) == ["user", "assistant", "tool", "assistant", "user", "assistant"]
 
 
-@pytest.mark.parametrize("bad", ['{"role":"user",', "42", "[]", '{"role":"alien"}', ""])
+BAD_LINES = ['{"role":"user",', "42", "[]", '{"role":"alien"}', "", "[" * 100_000, '{"a":' * 100_000]
+
+
+@pytest.mark.parametrize("bad", BAD_LINES, ids=lambda bad: bad[:12])
 @pytest.mark.parametrize("line", [2, 4])
 def test_a_line_that_is_no_record_stops_the_run_until_verify_sets_it_aside(
     mcode: Mcode, peer: Peer, bad: str, line: int
@@ -94,6 +97,21 @@ def test_a_line_that_is_no_record_stops_the_run_until_verify_sets_it_aside(
     run = mcode.exec("--session", session_id, "on", "--output-format", "json").check()
     assert run.result["status"] == "succeeded"
     mcode.exec("--session", session_id, "and on").check()
+
+
+def test_a_header_and_a_manifest_nested_without_end_are_no_bug_of_ours(mcode: Mcode, peer: Peer) -> None:
+    session_id, path = conversed(mcode, peer)
+    path.with_name("manifest.json").write_text("[" * 100_000)
+    run = mcode.exec("--session", session_id, "on", "--output-format", "stream-json").check()
+    assert [one["code"] for one in run.of_type("notice")] == ["history.manifest"]
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([b"[" * 100_000, *lines[1:]]))
+    run = mcode.exec("--session", session_id, "on", "--output-format", "json").check(4)
+    assert f"{path} line 1 " in run.result["error"]["message"]
+    mcode.run("sessions", "verify", session_id).check(4)
+    mcode.run("sessions", "verify", session_id, "--repair").check()
+    mcode.exec("--session", session_id, "on").check()
+    assert "é-prompt" in peer.last.text
 
 
 def test_a_repair_waits_for_nobody_while_a_turn_runs(mcode: Mcode, peer: Peer) -> None:

@@ -203,7 +203,16 @@ def test_input_json_is_a_string_or_an_object_with_a_prompt(mcode: Mcode, peer: P
         mcode.exec("--input", "-", "--input-format", "json", input=data).check(0)
         assert prompt_of(peer) == "do it"
     seen = len(peer.calls)
-    for data in ("{", "null", '{"prompt": 3}', '{"prompt": ""}', '{"prompt": "a", "promt": "x"}'):
+    deep = "[" * 100_000
+    for data in (
+        "{",
+        "null",
+        "NaN",
+        '{"prompt": 3}',
+        '{"prompt": ""}',
+        '{"prompt": "a", "promt": "x"}',
+        deep,
+    ):
         run = mcode.exec(
             "--input", "-", "--input-format", "json", "--output-format", "json", input=data
         ).check(2)
@@ -293,6 +302,15 @@ def test_json_input_reaches_the_model_byte_for_byte(mcode: Mcode, peer: Peer) ->
     text = 'quotes " and \\ and `$HOME` % \u2028 漢字 \U0001f600'
     mcode.exec("--input", "-", "--input-format", "json", input=json.dumps(text)).check(0)
     assert prompt_of(peer) == text
+
+
+def test_half_a_surrogate_pair_in_json_input_is_replaced_with_a_notice(mcode: Mcode, peer: Peer) -> None:
+    for data in (r'"a \ud83d b"', r'{"prompt": "a \udc80 b"}'):
+        run = mcode.exec("--input", "-", "--input-format", "json", input=data).check(0)
+        assert prompt_of(peer) == "a \ufffd b"
+        assert "U+FFFD" in run.err
+    mcode.exec("--input", "-", "--input-format", "json", input=r'"\ud83d\ude00"').check(0)
+    assert prompt_of(peer) == "\U0001f600"
 
 
 def test_a_non_blocking_stdin_is_waited_for(mcode: Mcode, peer: Peer) -> None:
