@@ -158,14 +158,19 @@ async def verify_session(
     async with _open(data_dir, env) as runtime:
         session = await finding.find_exact(runtime.store, name)
         paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
+        known = session.history_bytes
         if not repair:
-            return await runtime.store.on_thread(lambda: verifying.check(paths))
+            return await runtime.store.on_thread(
+                lambda: verifying.check(paths, session.id, known_bytes=known)
+            )
         async with maintenance(runtime.store, runtime.owner, session.id, runtime.clock):
+            now_ms = runtime.clock.now_ms()
             findings = await runtime.store.on_thread(
-                lambda: verifying.repair(paths, session.id, runtime.clock.now_ms())
+                lambda: verifying.repair(paths, session.id, now_ms, known_bytes=known)
             )
             fault("after-repair")
-            await verifying.rebuild_rows(runtime.store, session, paths)
+            if all(finding["repaired"] for finding in findings):
+                await verifying.rebuild_rows(runtime.store, session, paths)
         return findings
 
 

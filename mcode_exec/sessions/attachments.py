@@ -10,7 +10,7 @@ import os
 
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.sessions.history import replace_file
-from mcode_exec.sessions.layout import HistoryPaths, make_dirs
+from mcode_exec.sessions.layout import HistoryPaths, make_dirs, read_file
 
 
 class Attachments:
@@ -38,7 +38,6 @@ class Attachments:
         """The bytes of `digest`.  Raises: StoreFailedError."""
         path = os.path.join(self._directory, digest)
         try:
-            with open(path, "rb") as file:
-                return file.read()
+            return read_file(path)
         except OSError as error:
             raise StoreFailedError(f"the attachment {path} cannot be read: {error.strerror}") from error

@@ -21,7 +21,7 @@ import msgspec
 from mcode_exec.errors import HistoryCorruptError, LeaseLostError, StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
-from mcode_exec.sessions.layout import HistoryPaths, make_dirs, sync_dir
+from mcode_exec.sessions.layout import HistoryPaths, make_dirs, read_file, sync_dir
 
 FORMAT_VERSION = 1
 _APPEND_PAUSES_S = (0.025, 0.05)  # between at most 3 attempts; source: session-system notes
@@ -247,7 +247,7 @@ def open_history(
     """
     history = CanonicalHistory(paths, session_id, sessions_dir)
     try:
-        data = _read_file(paths.messages)
+        data = read_file(paths.messages)
     except FileNotFoundError:
         if known_bytes:
             raise HistoryCorruptError(
@@ -258,7 +258,10 @@ def open_history(
     except OSError as error:
         raise StoreFailedError(f"{paths.messages} cannot be read: {error.strerror}") from error
     if not data and not known_bytes:
-        os.unlink(paths.messages)  # it holds nothing; the first record makes it anew
+        try:
+            os.unlink(paths.messages)  # it holds nothing; the first record makes it anew
+        except OSError as error:
+            raise _write_failure(paths.messages, error) from error
         return history
     loaded = parse(data, paths.messages)
     if loaded.torn_tail:
@@ -303,15 +306,13 @@ def serialise(header: GenerationHeader, records: Sequence[HistoryRecord]) -> byt
     return b"".join([_encode(header), b"\n", *(_encode(record) + b"\n" for record in records)])
 
 
-def _read_file(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
 def _set_aside(paths: HistoryPaths, data: bytes, now_ms: int) -> str:
-    make_dirs(paths.reports, os.path.dirname(paths.directory))
     kept = os.path.join(paths.reports, f"torn-tail-{now_ms}.bin")
-    os.close(replace_file(kept, data, durable=True))
+    try:
+        make_dirs(paths.reports, os.path.dirname(paths.directory))
+        os.close(replace_file(kept, data, durable=True))
+    except OSError as error:
+        raise _write_failure(kept, error) from error
     return kept
 
 
@@ -326,7 +327,7 @@ def _check_manifest(
         "generation": loaded.header.generation,
     }
     try:
-        manifest = msgspec.json.decode(_read_file(paths.manifest))
+        manifest = msgspec.json.decode(read_file(paths.manifest))
     except (OSError, ValueError, RecursionError):
         manifest = None
     if isinstance(manifest, dict):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import time
 
 from msgspec import Struct
@@ -34,6 +36,15 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),
     )
+
+
+def read_file(path: str) -> bytes:
+    """All of a session's file.  Raises: OSError, also for a FIFO, which must not keep the store waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", path)
+        return file.read()
 
 
 def make_dirs(path: str, below: str) -> None:

@@ -24,7 +24,7 @@ from mcode_exec.sessions.history import (
     serialise,
     split_welded,
 )
-from mcode_exec.sessions.layout import HistoryPaths, make_dirs
+from mcode_exec.sessions.layout import HistoryPaths, make_dirs, read_file
 from mcode_exec.store.database import Store
 
 
@@ -35,23 +35,32 @@ class _Sorted(msgspec.Struct, kw_only=True):
     bad: list[tuple[int, bytes, str]] = []
 
 
-def check(paths: HistoryPaths) -> list[dict[str, Any]]:
-    """Every line that is no record, as {line, problem, repaired}."""
+def check(paths: HistoryPaths, session_id: str, *, known_bytes: int = 0) -> list[dict[str, Any]]:
+    """Every line that is no record, as {line, problem, repaired}.
+
+    `known_bytes` is what rows say of the file (sessions.history_bytes): 0 for a session that never ran.
+    """
     data = _read(paths)
-    return [] if data is None else _findings(_sort(data), is_repaired=False)
+    if data is None:
+        return _of_no_file(known_bytes)
+    found = _sort(data)
+    return _foreign(found, session_id) or _findings(found, is_repaired=False)
 
 
-def repair(paths: HistoryPaths, session_id: str, now_ms: int) -> list[dict[str, Any]]:
+def repair(
+    paths: HistoryPaths, session_id: str, now_ms: int, *, known_bytes: int = 0
+) -> list[dict[str, Any]]:
     """Set bad lines aside; what was found, each with where it went.
 
     Raises: StoreFailedError when it cannot be written.
     """
     data = _read(paths)
     if data is None:
-        return []
+        return _of_no_file(known_bytes)
     found = _sort(data)
-    if not found.bad and found.header is not None:
-        return []
+    foreign = _foreign(found, session_id)
+    if foreign or (not found.bad and found.header is not None):
+        return foreign
     header = found.header or GenerationHeader(
         generation=1, session_id=session_id, at_ms=now_ms, reason="header made anew by repair"
     )
@@ -81,8 +90,7 @@ async def rebuild_rows(store: Store, session: Session, paths: HistoryPaths) -> N
 
 def _read(paths: HistoryPaths) -> bytes | None:
     try:
-        with open(paths.messages, "rb") as file:
-            return file.read()
+        return read_file(paths.messages)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -112,11 +120,24 @@ def _sort(data: bytes) -> _Sorted:
     return found
 
 
+def _of_no_file(known_bytes: int) -> list[dict[str, Any]]:
+    """A session that never ran has no file; of one that did, everything is lost."""
+    return [_finding(1, "messages.jsonl is missing")] if known_bytes else []
+
+
+def _foreign(found: _Sorted, session_id: str) -> list[dict[str, Any]]:
+    """What a repair leaves alone: whose history it is must be settled by a person."""
+    if found.header is None or found.header.session_id == session_id:
+        return []
+    return [_finding(1, f"the file belongs to session {found.header.session_id}")]
+
+
+def _finding(line: int, problem: str, *, is_repaired: bool = False) -> dict[str, Any]:
+    return {"line": line, "problem": problem, "repaired": is_repaired}
+
+
 def _findings(found: _Sorted, *, is_repaired: bool) -> list[dict[str, Any]]:
-    findings: list[dict[str, Any]] = [
-        {"line": number, "problem": problem, "repaired": is_repaired} for number, _, problem in found.bad
-    ]
+    findings = [_finding(number, problem, is_repaired=is_repaired) for number, _, problem in found.bad]
     if found.header is None:
-        missing = {"line": 1, "problem": "the generation header is missing", "repaired": is_repaired}
-        findings.insert(0, missing)
+        findings.insert(0, _finding(1, "the generation header is missing", is_repaired=is_repaired))
     return findings

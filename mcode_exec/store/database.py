@@ -30,6 +30,7 @@ T = TypeVar("T")
 BUSY_S = 10.0  # seconds a busy store is waited for; then STORE_BUSY
 HURRY_S = 1.0  # seconds an aborted turn waits for a busy store, in all
 _SQLITE_WAIT_S = 0.25  # longest wait inside SQLite, during which the store thread is deaf
+_SMALLEST_PAGE = 512  # bytes; SQLite takes a shorter file for an empty one and writes over it
 _RETRY_S = (0.005, 0.01, 0.02, 0.05, 0.1)  # pauses between tries; the last repeats
 
 
@@ -205,7 +206,10 @@ def _open(database: peewee.SqliteDatabase, path: str, clock: Clock) -> None:
         # Made with our mode first: SQLite gives its side files the mode of the main one.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         os.fchmod(descriptor, 0o600)
+        size = os.fstat(descriptor).st_size
         os.close(descriptor)
+        if 0 < size < _SMALLEST_PAGE:
+            raise sqlite3.DatabaseError(f"file is not a database, it has {size} bytes")
         database.connect()
     try:
         if migrations.check_identity(database, path) == migrations.VERSION:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,48 @@ def test_a_history_that_vanished_is_named(mcode: Mcode, peer: Peer) -> None:
     run = mcode.exec("--session", session_id, "on", "--output-format", "json").check(4)
     assert run.result["error"]["code"] == "HISTORY_CORRUPT"
     assert str(path) in run.result["error"]["message"]
+    for flags in ([], ["--repair"]):
+        verified = mcode.run("sessions", "verify", session_id, *flags, "--output-format", "jsonl").check(4)
+        finding = json.loads(verified.out)
+        assert (finding["problem"], finding["repaired"]) == ("messages.jsonl is missing", False)
+
+
+def test_a_history_of_another_session_is_named_and_left_alone(mcode: Mcode, peer: Peer) -> None:
+    session_id, path = conversed(mcode, peer)
+    other = "mvs_" + "1" * 32
+    foreign = path.read_bytes().replace(session_id.encode(), other.encode())
+    path.write_bytes(foreign + b"42\n")
+    for flags in ([], ["--repair"]):
+        verified = mcode.run("sessions", "verify", session_id, *flags, "--output-format", "jsonl").check(4)
+        assert other in json.loads(verified.out)["problem"]
+    assert path.read_bytes() == foreign + b"42\n"
+    path.write_bytes(foreign)
+    run = mcode.exec("--session", session_id, "on", "--output-format", "json").check(4)
+    assert other in run.result["error"]["message"]
+
+
+def test_what_stands_in_the_place_of_a_history_file_never_hangs_a_run(mcode: Mcode, peer: Peer) -> None:
+    session_id, path = conversed(mcode, peer)
+    manifest = path.with_name("manifest.json")
+    manifest.unlink()
+    os.mkfifo(manifest)
+    run = mcode.exec("--session", session_id, "on", "--output-format", "stream-json").check()
+    assert [one["code"] for one in run.of_type("notice")] == ["history.manifest"]
+    history = path.read_bytes()
+    for make in (os.mkfifo, os.mkdir):
+        path.unlink()
+        make(path)
+        run = mcode.exec("--session", session_id, "on", "--output-format", "json").check(74)
+        assert str(path) in run.result["error"]["message"]
+        mcode.run("sessions", "verify", session_id).check(74)
+        path.rmdir() if path.is_dir() else path.unlink()
+        path.write_bytes(history)
+    # what a crash left cannot be set aside
+    path.write_bytes(history[:-3])
+    path.with_name("reports").write_text("a file")
+    run = mcode.exec("--session", session_id, "on", "--output-format", "json").check(74)
+    assert "reports" in run.result["error"]["message"]
+    assert path.read_bytes() == history[:-3]
 
 
 @pytest.mark.parametrize("manifest", [None, "", "{}", '{"format": 1, "generation": 9}', "[1]"])

@@ -106,12 +106,13 @@ def test_a_file_where_the_data_directory_should_be(mcode: Mcode, peer: Peer) -> 
     assert mcode.data.read_text() == "a file"
 
 
-def test_a_database_that_is_none(mcode: Mcode, peer: Peer) -> None:
+@pytest.mark.parametrize("content", [b"x" * 5000, b"x", b"SQLite format 3\0", b"SQLite format 3\0" * 31])
+def test_a_database_that_is_none(mcode: Mcode, peer: Peer, content: bytes) -> None:
     mcode.data.mkdir()
     database = mcode.data / "mcode.db"
-    database.write_bytes(b"x" * 5000)
+    database.write_bytes(content)
     assert "not a usable database" in refused(mcode, peer, database)
-    assert database.read_bytes() == b"x" * 5000
+    assert database.read_bytes() == content
 
 
 def test_a_database_of_another_program(mcode: Mcode, peer: Peer) -> None:

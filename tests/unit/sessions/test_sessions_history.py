@@ -138,7 +138,7 @@ def test_a_line_that_is_no_record_is_named_and_the_file_untouched_until_it_is_re
     assert f"{messages} line {line} " in caught.value.message
     assert (caught.value.exit_code, caught.value.code) == (4, "HISTORY_CORRUPT")
     assert messages.read_bytes() == data
-    assert [one["line"] for one in check(paths_in(tmp_path))] == [line]
+    assert [one["line"] for one in check(paths_in(tmp_path), SESSION)] == [line]
     assert messages.read_bytes() == data
 
     (found,) = repair(paths_in(tmp_path), SESSION, 7000)
