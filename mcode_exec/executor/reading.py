@@ -2,14 +2,17 @@
 
 A FIFO without a writer blocks already when it is opened, a pipe when it is
 read: both happen in a daemon thread that nobody waits for, so that an abort
-and the end of the process wait for neither.
+and the end of the process wait for neither.  A terminal of which mcode is in
+the background is an error: the kernel would stop the whole process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import select
+import signal
 import stat
 
 from mcode_exec.errors import InvocationError
@@ -36,12 +39,15 @@ async def read_source(source: str, limit: int, *, what: str) -> bytes:
 
     def read() -> None:
         data, reason = b"", None
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTIN})
         try:
             data = _read(source, limit)
         except IsADirectoryError:
             reason = "is a directory"
         except (OSError, ValueError) as error:
             reason = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+            if isinstance(error, OSError) and error.errno == errno.EIO:
+                reason += " (a terminal can be read in the foreground only)"
         try:
             loop.call_soon_threadsafe(deliver, data, reason)
         except RuntimeError:

@@ -242,7 +242,7 @@ def foreign_body(headers: Headers, body: bytes) -> ModelCallError:
 def _redirected(status: int, headers: Headers) -> ModelCallError:
     from urllib.parse import urlsplit
 
-    location = header(headers, b"location") or ""
+    location = header(headers, b"location") or "an address that it does not give"
     try:
         parts = urlsplit(location)
         place = f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else parts.path

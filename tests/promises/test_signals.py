@@ -383,11 +383,21 @@ def test_ctrl_c_on_a_terminal_is_one_settled_ending(
     assert "signal" in str(settled(mcode))
 
 
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["hi"], [b"code=0", b"the answer"]),
+        # what it was asked to read is the terminal, which belongs to the shell now
+        (["--input", "-"], [b"code=2", b"in the foreground only"]),
+        (["hi", "--input", "/dev/tty"], [b"code=2", b"in the foreground only"]),
+    ],
+    ids=["prompt", "stdin", "tty"],
+)
 def test_a_run_in_the_background_of_an_interactive_shell_is_never_stopped(
-    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal]
+    mcode: Mcode, peer: Peer, terminal: Callable[..., Terminal], args: list[str], says: list[bytes]
 ) -> None:
     peer.script(call("bash", {"command": "cat; read x </dev/tty; echo end"}), say("the answer"))
-    script = shlex.join([*mcode.command, "exec", "hi"]) + " & pid=$!; wait $pid; echo code=$?"
+    script = f"stty tostop; {shlex.join([*mcode.command, 'exec', *args])} & pid=$!; wait $pid; echo code=$?"
     shown = terminal(["bash", "--norc", "-ic", script])
     states: set[str] = set()
     watching = True
@@ -408,8 +418,7 @@ def test_a_run_in_the_background_of_an_interactive_shell_is_never_stopped(
     watching = False
     thread.join()
     shown.end()
-    assert b"code=0" in shown.screen, shown.screen
-    assert b"the answer" in shown.screen
+    assert all(text in shown.screen for text in says), shown.screen
     assert "T" not in states
 
 
