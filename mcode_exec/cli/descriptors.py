@@ -12,6 +12,7 @@ import io
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 
 #: private descriptors are numbered from here, so that a script's own 3 to 9 stay what they are
 _PRIVATE_FROM = 10
@@ -43,6 +44,26 @@ def _open_broken_stdout() -> None:
     os.close(writing_end)
     # without a descriptor 1 at its start the interpreter has no stream, and what is printed is lost
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - it lives as long as the process
+
+
+class _PatientStdout(io.RawIOBase):
+    """Stdout that waits for its reader although the descriptor does not."""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        from mcode_exec.output.writer import write_fully
+
+        write_fully(1, data)
+        return len(data)
+
+
+def wait_for_readers() -> None:
+    """Let what click prints be complete where another program has set our stdout non-blocking."""
+    if not os.get_blocking(1):
+        patient: Any = _PatientStdout()
+        sys.stdout = io.TextIOWrapper(patient, encoding="utf-8", write_through=True)
 
 
 def take_stdout() -> int:

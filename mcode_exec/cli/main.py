@@ -88,8 +88,13 @@ def group() -> None:
 def main() -> NoReturn:
     """Run `mcode` with the process's arguments and end the process."""
     started_s = time.monotonic()
+    if sys.getfilesystemencoding() != "utf-8":
+        from mcode_exec.cli import utf8_mode
+
+        utf8_mode.start_again()
     argv = sys.argv[1:]
     closed = descriptors.ensure_open()
+    descriptors.wait_for_readers()
     signals = SignalDoor()
     if argv[:1] == ["exec"]:
         signals.begin()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import io
 import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -324,3 +326,20 @@ def test_a_closed_pipe_is_141_and_quiet(mcode: Mcode, line: str) -> None:
     assert closed == "141", done
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["exec --help", "doctor", "schema result", "models --all"])
+def test_a_stdout_that_others_set_non_blocking_gets_every_byte(mcode: Mcode, command: str) -> None:
+    whole = mcode.run(*command.split()).check(0).out_bytes
+    assert len(whole) > 2500
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    os.write(writer, b"x" * 2000)
+    os.set_blocking(writer, False)
+    running = mcode.start(*command.split(), stdout=writer)
+    os.close(writer)
+    time.sleep(0.4)  # it has met a full pipe by now
+    received = b"".join(iter(lambda: os.read(reader, 65536), b""))
+    os.close(reader)
+    running.finish().check(0)
+    assert received[2000:] == whole

@@ -203,6 +203,47 @@ def test_utf_8_everywhere_whatever_the_locale(mcode: Mcode, peer: Peer, env: dic
     assert "Tïtel" in mcode.run("sessions", "list", env=env).check().out_bytes.decode()
 
 
+@pytest.fixture(params=["C", "de_DE.ISO-8859-1", "ja_JP.EUC-JP"])
+def foreign_locale(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str | None]:
+    """A locale in which the interpreter would read file names as something else than UTF-8."""
+    name: str = request.param
+    if name == "C":
+        return {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    language, charmap = name.split(".")
+    if shutil.which("localedef") is None or not Path(f"/usr/share/i18n/charmaps/{charmap}.gz").exists():
+        pytest.skip("this system cannot make locales")
+    made = ["localedef", "-i", language, "-f", charmap, str(tmp_path / name)]
+    subprocess.run(made, capture_output=True)
+    return {"LC_ALL": name, "LOCPATH": str(tmp_path)}
+
+
+def test_file_names_are_utf_8_whatever_the_locale(
+    mcode: Mcode, peer: Peer, foreign_locale: dict[str, str | None]
+) -> None:
+    work = mcode.root / "wörk-漢"
+    work.mkdir()
+    (work / "naïve-漢.txt").write_text("old 漢\n", encoding="utf-8")
+    peer.script(
+        call("read", {"file_path": "naïve-漢.txt"}) + call("glob", {"pattern": "*漢*"}) + call("list"),
+        call("edit", {"file_path": "naïve-漢.txt", "old_string": "old", "new_string": "é"})
+        + call("write", {"file_path": "neu-漢", "content": "x"})
+        + call("bash", {"command": "echo x > ö-漢"}),
+        say("done"),
+    )
+    flags = ("--file", "naïve-漢.txt", "--session-key", "schlüssel-漢", "-o", "antwort-漢", "--label", "a=")
+    run = mcode.exec("prüfe — 漢", *flags, *STREAM, "--cwd", work, env=foreign_locale, cwd=work).check()
+    assert (run.result["toolErrors"], run.result["permissionDenials"]) == (0, [])
+    assert "prüfe — 漢" in peer.calls[0].text
+    assert sorted(os.listdir(work)) == ["antwort-漢", "naïve-漢.txt", "neu-漢", "ö-漢"]
+    assert (work / "naïve-漢.txt").read_text(encoding="utf-8") == "é 漢\n"
+    assert run.of_type("session.started")[0]["workspace"] == str(work)
+    # another locale finds what this one made
+    again = mcode.exec("on", "--session-key", "schlüssel-漢", *STREAM, cwd=work).check()
+    assert again.result["sessionId"] == run.result["sessionId"]
+    refused = mcode.exec("on", "--permission", "é漢", env=foreign_locale, cwd=work).check(2)
+    assert "'é漢'" in refused.err
+
+
 def test_a_prompt_with_bytes_that_are_no_text_is_answered_in_one_sentence(mcode: Mcode, peer: Peer) -> None:
     done = _plain(mcode, [], "exec", os.fsdecode(b"a\xffb"), env=mcode.environment())
     assert b"Traceback" not in done.stderr
