@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from mcode_exec.errors import OutputWriteFailedError
-from mcode_exec.paths import private_open
+from mcode_exec.paths import make_private_dir, private_open
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
 from mcode_exec.redaction import Redactor
@@ -55,7 +55,7 @@ def write_report(
     body = json.dumps(redactor.json(report), indent=2, default=float).encode()
     path = os.path.join(directory, f"mcode-{result.run_id}.json")
     try:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        make_private_dir(os.path.abspath(directory))
         with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(body + b"\n")
     except OSError as error:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import call, say
+from tests.support.steps import call, say, status
 
 JSON = ("--output-format", "json")
 STREAM = ("--output-format", "stream-json")
@@ -408,6 +408,16 @@ def test_the_strangest_umask_locks_nobody_out_of_his_own_files(stranger: Mcode, 
         done = _plain(stranger, command, "exec", "hi", *STREAM, *flags, env=stranger.environment())
         assert done.returncode == 0, done
         assert done.stdout.count(b'"status":"completed"') == 3, done.stdout.decode()
+
+
+def test_a_report_is_written_whatever_the_umask(stranger: Mcode, peer: Peer) -> None:
+    peer.script(status(400))
+    command = ["sh", "-c", 'umask 0777; exec "$@"', "sh"]
+    done = _plain(
+        stranger, command, "exec", "hi", "--diagnostics-dir", "some/reports", env=stranger.environment()
+    )
+    assert done.returncode == 4, done
+    assert len(list((stranger.workspace / "some" / "reports").iterdir())) == 1, done
 
 
 def test_closed_standard_descriptors_are_no_trap(mcode: Mcode, peer: Peer) -> None:
