@@ -64,7 +64,7 @@ def head_and_tail(
         tail = b"\n".join(tail.rsplit(b"\n", half + 1)[1:])
     elif 0 <= (cut := tail.find(b"\n")) < 2000:
         tail = tail[cut + 1 :]
-    return decode(head), decode(tail)
+    return decode(head, is_end_cut=True), decode(tail, is_start_cut=True)
 
 
 def join(head: str, tail: str, *, total_bytes: int, total_lines: int | None, path: str | None) -> str:
@@ -75,14 +75,12 @@ def join(head: str, tail: str, *, total_bytes: int, total_lines: int | None, pat
     return f"{head.rstrip(chr(10))}\n\n{note}\n\n{tail}"
 
 
-def decode(raw: bytes) -> str:
-    """Text of bytes that may have been cut inside a character; what is no UTF-8 becomes U+FFFD."""
-    # at most three bytes of a torn character at either end are dropped, not replaced
-    start = 0
-    while start < min(3, len(raw)) and 0x80 <= raw[start] < 0xC0:
+def decode(raw: bytes, *, is_start_cut: bool = False, is_end_cut: bool = False) -> str:
+    """Text of bytes; what is no UTF-8 becomes U+FFFD, but a character that our own cut tore is left out."""
+    start, end = 0, len(raw)
+    while is_start_cut and start < min(3, len(raw)) and 0x80 <= raw[start] < 0xC0:
         start += 1
-    end = len(raw)
-    for back in range(1, min(4, end - start + 1)):
+    for back in range(1, min(4, end - start + 1) if is_end_cut else 0):
         byte = raw[end - back]
         if byte >= 0xC0:
             length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4

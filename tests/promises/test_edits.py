@@ -288,6 +288,20 @@ def test_bytes_that_are_no_text_never_reach_the_model_or_the_history(
     mcode.exec("go", "--continue").check()
 
 
+def test_no_byte_of_an_output_that_is_not_cut_goes_unmentioned(mcode: Mcode, peer: Peer) -> None:
+    (mcode.workspace / "latin").write_bytes(b"\x80 needle caf\xe9\n")
+    peer.script(
+        call("bash", {"command": r"printf 'caf\xe9'"})
+        + call("bash", {"command": r"printf '\x80\x81'; false"}),
+        call("grep", {"pattern": "needle"}),
+        say("done"),
+    )
+    shown = [one["output"] or one["error"] for one in _calls(mcode.exec("go", *STREAM).check())]
+    assert shown[0] == "caf\ufffd"
+    assert shown[1].startswith("\ufffd\ufffd\n")
+    assert "\ufffd needle caf\ufffd" in shown[2]
+
+
 # side by side
 
 
