@@ -49,8 +49,8 @@ _CLOSE_S = 2.0
 
 def run(invocation: Invocation, *, signals: SignalDoor, is_stdout_closed: bool) -> int:
     """Run `invocation` and return its exit code; a run that a signal ended dies by it."""
-    execution = Execution(invocation, signals)
-    loop = asyncio.new_event_loop()
+    execution = Execution(invocation, signals, stdout_fd=descriptors.take_stdout())
+    loop = asyncio.new_event_loop()  # which logs, where somebody has asked for it
     final = loop.run_until_complete(execution.run(loop, is_stdout_closed=is_stdout_closed))
     # the loop is left as it is: closing it would wait for threads that hang in a read
     signum = signals.signum
@@ -62,9 +62,10 @@ def run(invocation: Invocation, *, signals: SignalDoor, is_stdout_closed: bool) 
 class Execution:
     """The parts of one run that must know each other: scope, sink, signals."""
 
-    def __init__(self, invocation: Invocation, signals: SignalDoor) -> None:
+    def __init__(self, invocation: Invocation, signals: SignalDoor, *, stdout_fd: int) -> None:
         self._invocation = invocation
         self._signals = signals
+        self._stdout_fd = stdout_fd
         self._scope = AbortScope()
         self._sink: BaseSink
         self._runtime: Runtime | None = None
@@ -76,7 +77,7 @@ class Execution:
 
     async def run(self, loop: asyncio.AbstractEventLoop, *, is_stdout_closed: bool) -> Result:
         writer = Writer(
-            stdout_fd=descriptors.take_stdout(),
+            stdout_fd=self._stdout_fd,
             stderr_fd=2,
             on_stdout_gone=lambda: _post(loop, self._stdout_gone),
         )

@@ -237,7 +237,8 @@ def test_prints_of_libraries_warnings_and_debugging_never_reach_stdout(
 ) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(
-        "import warnings, sys, os, atexit, threading, time\n"
+        "import logging, warnings, sys, os, atexit, threading, time\n"
+        "logging.basicConfig(stream=sys.stdout, level=0)\n"
         "def later():\n"
         "    same = lambda: os.readlink('/proc/self/fd/1') == os.readlink('/proc/self/fd/2')\n"
         "    while not same():  # from the moment at which stdout is mcode's alone\n"
