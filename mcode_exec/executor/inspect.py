@@ -22,6 +22,7 @@ from mcode_exec.records.shown import shown
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, verifying
 from mcode_exec.sessions.layout import history_paths
+from mcode_exec.sessions.masking import masked
 from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.version import VERSION
 
@@ -95,7 +96,7 @@ async def show_session(
             limit=limit + 1,
         )
     cursor = str(rows[1][0]) if len(rows) > limit else None
-    messages = [_masked(message, redactor) for _, message in rows[-limit:]]
+    messages = [masked(message, redactor) for _, message in rows[-limit:]]
     return _masked_words(session, redactor), messages, cursor
 
 
@@ -109,10 +110,6 @@ def _masked_words(session: Session, redactor: Redactor) -> Session:
         title=redactor.text(session.title),
         error_message=None if error is None else redactor.text(error),
     )
-
-
-def _masked(message: DisplayMessage, redactor: Redactor) -> DisplayMessage:
-    return msgspec.convert(redactor.json(msgspec.to_builtins(message)), DisplayMessage)
 
 
 async def export_session(data_dir: str | None, env: Mapping[str, str], name: str) -> Iterator[bytes]:
@@ -170,7 +167,7 @@ async def verify_session(
             )
             fault("after-repair")
             if all(finding["repaired"] for finding in findings):
-                await verifying.rebuild_rows(runtime.store, session, paths)
+                await verifying.rebuild_rows(runtime.store, session, paths, Redactor(secret_values(env)))
         return findings
 
 

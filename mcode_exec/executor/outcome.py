@@ -28,6 +28,7 @@ from mcode_exec.records.result import (
 from mcode_exec.records.tool import LeftoverProcess
 from mcode_exec.records.turn import Ending
 from mcode_exec.records.usage import Usage
+from mcode_exec.redaction import Redactor
 
 TIMEOUT_FLAG = "--timeout"
 SANDBOX = SandboxInfo(mechanism="none", policy="off")
@@ -36,8 +37,9 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 _decoder = msgspec.json.Decoder(Result)
 
 
-def encode_result(result: Result) -> bytes:
-    return _encoder.encode(result)
+def encode_result(result: Result, redactor: Redactor) -> bytes:
+    """`result` as the receipt keeps it, secrets masked."""
+    return _encoder.encode(redactor.json(msgspec.to_builtins(result, builtin_types=(Decimal,))))
 
 
 def decode_result(data: bytes) -> Result:

@@ -103,7 +103,9 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         invocation,
         workspace=workspace,
         project=project,
-        new_session=_new_session(runtime, invocation, project, workspace, prompt, model, agent, effort),
+        new_session=_new_session(
+            runtime, invocation, project, workspace, prompt, model, agent, effort, redactor
+        ),
         found=found,
     )
     await sink.session_known(choice.session.id)
@@ -118,7 +120,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         base_prompt=base_prompt,
         choice=choice,
         git_root=git_root,
-        request=_request(invocation, choice, prompt),
+        request=_request(invocation, choice, prompt, redactor),
         redactor=redactor,
         notices=(*prompt.notices, *agent_notices, *model.notices, *choice.notices),
     )
@@ -200,9 +202,10 @@ def _new_session(
     model: ResolvedModel,
     agent: AgentConfig | None,
     effort: str | None,
+    redactor: Redactor,
 ) -> Session:
     now_ms = runtime.clock.now_ms()
-    title, is_default = making.title_of(invocation.title or prompt.text, now_ms)
+    title, is_default = making.title_of(redactor.text(invocation.title or prompt.text), now_ms)
     session = making.new_session(
         project_id=project.id,
         workspace=workspace,
@@ -227,7 +230,7 @@ def _new_session(
     )
 
 
-def _request(invocation: Invocation, choice: Choice, prompt: Prompt) -> TurnRequest:
+def _request(invocation: Invocation, choice: Choice, prompt: Prompt, redactor: Redactor) -> TurnRequest:
     session = choice.session
     has_selector = bool(invocation.session or invocation.continue_latest or invocation.session_key)
     scope = f"session:{session.id}" if has_selector else f"project:{choice.project.id}"
@@ -238,7 +241,7 @@ def _request(invocation: Invocation, choice: Choice, prompt: Prompt) -> TurnRequ
         digest=prompt.digest(),
         request_id=request_id,
         request_scope=scope if request_id is not None else None,
-        title=invocation.title,
+        title=None if invocation.title is None else redactor.text(invocation.title),
         labels=dict(invocation.labels),
         rebind_workspace=choice.workspace if choice.is_rebound else None,
         rebind_project_id=choice.project.id if choice.is_rebound else None,

@@ -151,6 +151,7 @@ class TurnRun:
             lease_token=self._accepted.lease_token,
             is_takeover=self._accepted.is_takeover or session.status == "interrupted",
             agent=prepared.agent.name if prepared.agent else None,
+            redactor=prepared.redactor,
             clock=runtime.clock,
             patience=self._patience,
         )
@@ -312,7 +313,7 @@ class TurnRun:
                 (self._runtime.clock.monotonic_s() - self._invocation.started_monotonic_s) * 1000
             ),
         )
-        return result, outcome.encode_result(result)
+        return result, outcome.encode_result(result, self._prepared.redactor)
 
     async def _finish_watching(self) -> None:
         """Let the reader see the end; a reader that takes nothing is the sink's to give up on."""

@@ -1,7 +1,7 @@
 """The one door through which a turn's facts become permanent.
 
 History first (fsync), then the frame, rows after, all only while the lease
-token still signs the session's lock.  Rows are projections of history records:
+token still signs the session's lock.  Rows are projections of history records, secrets masked:
 `finish_rows` makes those that a crash left unwritten, with the same functions.
 A commit that was cancelled goes on to its end; the next one waits for it.
 """
@@ -18,7 +18,9 @@ from mcode_exec.faults import fault
 from mcode_exec.records.history import HistoryRecord, ToolResultBlock
 from mcode_exec.records.projection import display_of, with_result
 from mcode_exec.records.usage import Usage
+from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.history import CanonicalHistory, Line
+from mcode_exec.sessions.masking import masked
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import calls_of
 from mcode_exec.store import message_rows, session_rows, turn_rows
@@ -47,6 +49,7 @@ class CommitDoor:
         turn_id: str,
         lease_token: str,
         agent: str | None,
+        redactor: Redactor,
         clock: Clock,
         patience: Patience | None = None,
     ) -> None:
@@ -58,6 +61,7 @@ class CommitDoor:
         self._turn_id = turn_id
         self._token = lease_token
         self._agent = agent
+        self._redactor = redactor
         self._clock = clock
         #: commits are strictly one after the other, a cancelled one included
         self._turnstile = asyncio.Lock()
@@ -148,7 +152,7 @@ class CommitDoor:
         self._check_lease()
         if prefix_body is not None and record.prefix is not None:
             message_rows.put_prefix(record.prefix, prefix_body)
-        write_record_rows(record, self._session_id, self._open_calls, self._last_user_id)
+        write_record_rows(record, self._session_id, self._open_calls, self._last_user_id, self._redactor)
         if record.message.role == "user":
             self._last_user_id = record.id
         for attempt in failed:
@@ -189,7 +193,11 @@ class CommitDoor:
 
 
 def write_record_rows(
-    record: HistoryRecord, session_id: str, open_calls: dict[str, str], parent_id: str | None
+    record: HistoryRecord,
+    session_id: str,
+    open_calls: dict[str, str],
+    parent_id: str | None,
+    redactor: Redactor,
 ) -> None:
     """The rows of one record; inside a write transaction.  Writing them twice changes nothing.
 
@@ -198,12 +206,12 @@ def write_record_rows(
     if record.message.role == "tool":
         for block in record.message.content:
             if isinstance(block, ToolResultBlock):
-                _complete_call(session_id, block, open_calls)
+                _complete_call(session_id, block, open_calls, redactor)
         return
     message = display_of(record, session_id, parent_id)
     if message is None:
         return
-    message_rows.put_message(message)
+    message_rows.put_message(masked(message, redactor))
     for call in calls_of(record.message):
         open_calls[call.id] = record.id
     meta = record.meta
@@ -222,7 +230,9 @@ def write_record_rows(
         )
 
 
-def _complete_call(session_id: str, result: ToolResultBlock, open_calls: dict[str, str]) -> None:
+def _complete_call(
+    session_id: str, result: ToolResultBlock, open_calls: dict[str, str], redactor: Redactor
+) -> None:
     message_id = open_calls.get(result.call_id)
     if message_id is not None:
         found = message_rows.find_message(session_id, message_id)
@@ -231,16 +241,16 @@ def _complete_call(session_id: str, result: ToolResultBlock, open_calls: dict[st
         # Recovery: the call's message was written by a process that is gone.
         message = message_rows.last_message(session_id, "assistant")
     if message is not None:
-        message_rows.put_message(with_result(message, result))
+        message_rows.put_message(masked(with_result(message, result), redactor))
 
 
-def finish_rows(lines: list[Line], session_id: str, history_bytes: int) -> None:
+def finish_rows(lines: list[Line], session_id: str, history_bytes: int, redactor: Redactor) -> None:
     """Write the rows that a crash left between history and store; inside a write transaction."""
     open_calls: dict[str, str] = {}
     parent = message_rows.last_message(session_id, "user")
     parent_id = parent.id if parent else None
     for line in lines:
-        write_record_rows(line.record, session_id, open_calls, parent_id)
+        write_record_rows(line.record, session_id, open_calls, parent_id, redactor)
         if line.record.message.role == "user":
             parent_id = line.record.id
     session_rows.update_session(session_id, history_bytes=history_bytes)

@@ -11,6 +11,7 @@ import asyncio
 from mcode_exec.clock import Clock
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
+from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.commit import CommitDoor, finish_rows
 from mcode_exec.sessions.history import CanonicalHistory, open_history
 from mcode_exec.sessions.layout import history_paths
@@ -29,6 +30,7 @@ async def open_door(
     lease_token: str,
     is_takeover: bool,
     agent: str | None,
+    redactor: Redactor,
     clock: Clock,
     patience: Patience | None = None,
 ) -> tuple[CommitDoor, CanonicalHistory]:
@@ -57,12 +59,13 @@ async def open_door(
         turn_id=turn_id,
         lease_token=lease_token,
         agent=agent,
+        redactor=redactor,
         clock=clock,
         patience=patience,
     )
     if history.beyond or (history.records and history.size != session.history_bytes):
         beyond, history.beyond = history.beyond, []
-        await store.write(lambda: finish_rows(beyond, session.id, history.size), patience)
+        await store.write(lambda: finish_rows(beyond, session.id, history.size, redactor), patience)
     fault("after-opening")
     for record in missing_results(history.records, clock.now_ms()):
         await door.commit(record)

@@ -14,6 +14,7 @@ import msgspec
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.records.session import Session
+from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.commit import finish_rows
 from mcode_exec.sessions.history import (
     Line,
@@ -74,7 +75,7 @@ def repair(
     return [{**finding, "keptIn": kept} for finding in _findings(found, is_repaired=True)]
 
 
-async def rebuild_rows(store: Store, session: Session, paths: HistoryPaths) -> None:
+async def rebuild_rows(store: Store, session: Session, paths: HistoryPaths, redactor: Redactor) -> None:
     """Make rows agree with the history as it stands now."""
 
     def transaction() -> None:
@@ -83,7 +84,7 @@ async def rebuild_rows(store: Store, session: Session, paths: HistoryPaths) -> N
             return
         loaded = parse(data, paths.messages)
         lines: list[Line] = list(loaded.lines)
-        finish_rows(lines, session.id, len(data))
+        finish_rows(lines, session.id, len(data), redactor)
 
     await store.write(transaction)
 

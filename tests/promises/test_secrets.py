@@ -293,6 +293,36 @@ def test_a_child_cannot_read_the_environment_or_memory_of_its_mcode(stranger: Mc
     assert KEY not in json.dumps(peer.last.json)
 
 
+def test_what_is_kept_for_people_stays_masked_when_the_secret_is_out_of_sight(
+    mcode: Mcode, peer: Peer
+) -> None:
+    other = "oth3r-token-value"
+    prompt = f"use {KEY} and {other}"
+    peer.script(call("bash", {"command": f"echo {KEY} {other}"}), say(f"I used {KEY} and {other}"))
+    flags = ("--title", f"with {other}", "--request-id", "r1")
+    session = mcode.exec(prompt, *JSON, *flags, env={"DEPLOY_TOKEN": other}).check().result["sessionId"]
+    config = mcode.config.read_text()
+    mcode.config.write_text("")
+    for args in (
+        ["sessions", "export", session],
+        ["sessions", "show", session],
+        ["sessions", "show", session, "--output-format", "json"],
+        ["sessions", "list", "--all"],
+    ):
+        run = mcode.run(*args, env={"FAKE_KEY": None}).check(0)
+        assert KEY not in run.out
+        assert other not in run.out
+        assert "***" in run.out
+    mcode.config.write_text(config)
+    replayed = mcode.exec(prompt, *JSON, *flags).check()
+    assert len(peer.calls) == 2, "the first run's result"
+    assert other not in replayed.out
+    for path in mcode.data.glob("mcode.db*"):
+        assert other.encode() not in path.read_bytes(), "no row has it, receipts included"
+        assert KEY.encode() not in path.read_bytes()
+    assert other in json.dumps(peer.calls[1].json), "the model got it"
+
+
 def test_no_child_finds_a_secret_in_the_environment_its_mcode_was_started_with(
     mcode: Mcode, peer: Peer
 ) -> None:

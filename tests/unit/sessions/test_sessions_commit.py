@@ -17,6 +17,7 @@ from mcode_exec.records.history import HistoryRecord, ToolResultBlock
 from mcode_exec.records.message import ToolCompleted, ToolError, ToolPart
 from mcode_exec.records.turn import Accepted
 from mcode_exec.records.usage import Usage
+from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
@@ -56,6 +57,7 @@ class Turn:
                 lease_token=accepted.lease_token,
                 is_takeover=accepted.is_takeover,
                 agent=None,
+                redactor=Redactor(),
                 clock=world.clock,
             )
         )
