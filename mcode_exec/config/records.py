@@ -38,6 +38,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     context_tokens: int | None = None
     output_tokens: int | None = None
     cost: CostConfig | None = None
+    #: whether it takes images and PDF files
+    images: bool | None = None
 
 
 class ProviderConfig(Struct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ Schema = Mapping[str, "Check | Named | Schema"]
 _MODEL: Schema = {
     "context": values.positive_integer,
     "output": values.positive_integer,
+    "images": values.boolean,
     "cost": dict.fromkeys(("input", "output", "cache_read", "cache_write"), values.price),
 }
 

@@ -182,6 +182,12 @@ def _literal(value: str) -> str:
     return value
 
 
+def boolean(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise WrongValueError(f"must be true or false, not {_shown(value)}")
+    return value
+
+
 def count(value: object) -> int:
     return _integer(value, least=0)
 

@@ -15,10 +15,12 @@ from msgspec import structs
 
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.records.history import Block, FileBlock, ImageBlock, Message
+from mcode_exec.records.model import ModelInfo
 
 #: notice codes
 LEFT_OUT = "images.left-out"
 LOST = "attachment.lost"
+NOT_TAKEN = "images.not-taken"
 
 MAX_ENCODED_BYTES = 16 * 1024 * 1024  # base64 bytes of all attachments of one request
 MAX_SHOWN = 20  # attachments of one request: with more, Anthropic takes only images of 2000 pixels a side
@@ -38,13 +40,22 @@ class RequestImages:
         self._lost: set[str] = set()
         #: places that became notes
         self._left_out: set[int] = set()
+        self._is_blindness_told = False
         #: sentences for people, each to be said once
         self._notices: list[tuple[str, str]] = []
 
-    def fill(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """`messages` with the data of their attachments; those left out stay without and become notes."""
+    def fill(self, messages: Sequence[Message], model: ModelInfo) -> tuple[Message, ...]:
+        """`messages` with the data of what is sent; what has none becomes a note (providers/transcript.py)."""
         digests = _digests(messages)
         if not digests:
+            return tuple(messages)
+        if not model.takes_images:
+            if not self._is_blindness_told:
+                self._is_blindness_told = True
+                self._say(
+                    NOT_TAKEN,
+                    f"{model.ref} takes no images: the {len(digests)} attachments of this session are sent as notes",
+                )
             return tuple(messages)
         sent: set[int] = set()
         total, dropped = 0, 0

@@ -10,6 +10,7 @@ from mcode_exec import config as configuration
 from mcode_exec.config import Config
 from mcode_exec.errors import ModelUnknownError
 from mcode_exec.executor.inspect import workspace_argument
+from mcode_exec.executor.models import BUILT_IN_MODEL
 from mcode_exec.providers import catalogue
 
 
@@ -75,7 +76,7 @@ def _rows(provider_id: str, config: Config, state: str) -> list[ModelRow]:
 
         return [
             ModelRow(
-                model="local/smollm2",
+                model=f"local/{BUILT_IN_MODEL}",
                 name="SmolLM2 135M, on this machine, no tools",
                 context=CONTEXT_TOKENS,
                 output=1024,

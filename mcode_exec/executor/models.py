@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
     from mcode_exec.executor.settings import Settings
 
+#: the one model of the `local` provider that needs no path
+BUILT_IN_MODEL = "smollm2"
 #: a model on this machine costs nothing
 FREE = Price(input=Decimal(0), output=Decimal(0))
 
@@ -54,7 +56,9 @@ def parse_model(text: str) -> ModelRef:
     name, _, variant = text.partition("#")
     provider_id, slash, model_id = name.partition("/")
     if not (provider_id and slash and model_id) or any(char.isspace() for char in text):
-        raise ModelUnknownError(f"{text!r} names no model: write it as provider/model, such as local/smollm2")
+        raise ModelUnknownError(
+            f"{text!r} names no model: write it as provider/model, such as local/{BUILT_IN_MODEL}"
+        )
     return ModelRef(provider_id=provider_id, model_id=model_id, variant=variant or None)
 
 
@@ -72,9 +76,14 @@ async def resolve_model(
     provider = config.providers.get(ref.provider_id)
     secret_names = tuple(name for entry in PROVIDERS.values() for name in entry.key_envs)
     if is_local(ref, provider):
+        is_built_in = provider is None or provider.path is None
+        if is_built_in and ref.model_id != BUILT_IN_MODEL:
+            raise ModelUnknownError(
+                f"{ref.provider_id} has no model {ref.model_id!r}: built in is {ref.provider_id}/{BUILT_IN_MODEL}; "
+                f'a GGUF file of your own is named with path = "…" under [providers.{ref.provider_id}]'
+            )
         server = await runtime.local_server(ref, provider)
         redactor.add(server.api_key)
-        is_built_in = provider is None or provider.path is None
         info = structs.replace(
             model_info(ref, provider),
             context_tokens=server.context_tokens,
@@ -133,5 +142,5 @@ def _no_model(env: Mapping[str, str]) -> str:
     return (
         "no model is set and no provider key is in the environment; export a key such as ANTHROPIC_API_KEY "
         'and add `model = "anthropic/claude-sonnet-4-5"` to the config file or give it with --model, '
-        "or try --model local/smollm2"
+        f"or try --model local/{BUILT_IN_MODEL}"
     )

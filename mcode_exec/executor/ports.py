@@ -89,7 +89,7 @@ class TurnPorts:
     async def _call(
         self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool
     ) -> Answer:
-        messages = self._images.fill(request.messages)
+        messages = self._images.fill(request.messages, request.model)
         for code, sentence in self._images.take_notices():
             self.emit(Said(code, sentence))
         return await self._client.complete(

@@ -19,6 +19,7 @@ from mcode_exec.executor.settings import Settings
 from mcode_exec.ids import new_turn_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.permissions.rules import RuleSet
+from mcode_exec.records.history import FileBlock, ImageBlock
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.permission import Preset
 from mcode_exec.records.session import Project, Session
@@ -95,6 +96,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     model = await resolve_model(
         runtime, settings, text=_model_text(invocation, settings, agent, existing), redactor=redactor
     )
+    _check_attachments(prompt, model)
     resolving.check_price(settings.limits, model)
     preset, rules = resolving.rule_set(settings, agent, invocation, existing, is_new=existing is None)
     effort = invocation.effort or (existing.effort if existing is not None else None)
@@ -191,6 +193,19 @@ async def _project(runtime: Runtime, workspace: str, root: str | None) -> Projec
                 found = repository
                 await runtime.store.write(lambda: session_rows.put_repository(key, found))
     return making.project_of(workspace, repository, runtime.clock.now_ms())
+
+
+def _check_attachments(prompt: Prompt, model: ResolvedModel) -> None:
+    """An attachment that the model cannot see would be answered all the same."""
+    if prompt.attachments and not model.info.takes_images:
+        names = ", ".join(
+            block.filename or block.mime
+            for block in prompt.content
+            if isinstance(block, ImageBlock | FileBlock)
+        )
+        raise InvocationError(
+            f"--file {names}: {model.info.ref} takes no images; `mcode models` shows which do"
+        )
 
 
 def _new_session(

@@ -68,9 +68,7 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     if request.system.strip():
         body["system"] = [{"type": "text", "text": clean(request.system), "cache_control": _CACHED}]
     body["messages"] = [
-        _assistant(side, endpoint.provider_id)
-        if isinstance(side, AssistantSide)
-        else _user(side, takes_images=request.model.takes_images)
+        _assistant(side, endpoint.provider_id) if isinstance(side, AssistantSide) else _user(side)
         for side in exchanges(request.messages, endpoint.provider_id)
     ]
     limit = request.model.output_tokens
@@ -122,22 +120,22 @@ def _is_adaptive(model_id: str) -> bool:
     return bool(numbers) and tuple(numbers[:2]) >= (4, 6)
 
 
-def _user(side: UserSide, *, takes_images: bool) -> dict[str, Any]:
-    blocks = [_result(result, takes_images=takes_images) for result in side.results]
+def _user(side: UserSide) -> dict[str, Any]:
+    blocks = [_result(result) for result in side.results]
     for block in side.said:
         if isinstance(block, TextBlock):
             blocks.append({"type": "text", "text": block.text})
         else:
-            blocks.append(_attachment(block, takes_images=takes_images))
+            blocks.append(_attachment(block))
     return {"role": "user", "content": blocks}
 
 
-def _result(result: Result, *, takes_images: bool) -> dict[str, Any]:
+def _result(result: Result) -> dict[str, Any]:
     content: Any = result.content
     if result.images:
         content = [
             {"type": "text", "text": result.content},
-            *(_attachment(image, takes_images=takes_images) for image in result.images),
+            *(_attachment(image) for image in result.images),
         ]
     block = {"type": "tool_result", "tool_use_id": result.call_id, "content": content}
     if result.is_error:
@@ -145,8 +143,8 @@ def _result(result: Result, *, takes_images: bool) -> dict[str, Any]:
     return block
 
 
-def _attachment(block: ImageBlock | FileBlock, *, takes_images: bool) -> dict[str, Any]:
-    if block.data is None or not takes_images:
+def _attachment(block: ImageBlock | FileBlock) -> dict[str, Any]:
+    if block.data is None:
         return {"type": "text", "text": missing_note(block)}
     source = {"type": "base64", "media_type": block.mime, "data": block.data}
     return {"type": "image" if isinstance(block, ImageBlock) else "document", "source": source}

@@ -256,10 +256,16 @@ def _info(ref: ModelRef, found: CatalogueModel | None, override: ModelConfig) ->
         price=_price(found.cost if found else None, override.cost),
         source="config" if is_configured else "catalogue" if found else "default",
         takes_tools=found.tool_call if found else True,
-        # a model that nobody describes is taken at its user's word
-        takes_images="image" in found.modalities.input if found else True,
+        takes_images=_takes_images(found, override),
         reasons=found.reasoning if found else False,
     )
+
+
+def _takes_images(found: CatalogueModel | None, override: ModelConfig) -> bool:
+    if override.images is not None:
+        return override.images
+    # a model that nobody describes is taken at its user's word
+    return "image" in found.modalities.input if found else True
 
 
 def _price(known: Cost | None, override: CostConfig | None) -> Price | None:

@@ -99,11 +99,11 @@ def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]
         if isinstance(side, AssistantSide):
             messages.append(_assistant(side))
         else:
-            messages.extend(_user(side, takes_images=request.model.takes_images))
+            messages.extend(_user(side))
     return messages
 
 
-def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
+def _user(side: UserSide) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = [
         {"role": "tool", "tool_call_id": result.call_id, "content": result.content} for result in side.results
     ]
@@ -111,12 +111,12 @@ def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
     for result in side.results:
         if result.images:
             parts.append({"type": "text", "text": f"(from {result.name})"})
-            parts += [_attachment(image, takes_images=takes_images) for image in result.images]
+            parts += [_attachment(image) for image in result.images]
     for block in side.said:
         if isinstance(block, TextBlock):
             parts.append({"type": "text", "text": block.text})
         else:
-            parts.append(_attachment(block, takes_images=takes_images))
+            parts.append(_attachment(block))
     if parts and all(part["type"] == "text" for part in parts):
         messages.append({"role": "user", "content": "\n\n".join(part["text"] for part in parts)})
     elif parts:
@@ -124,8 +124,8 @@ def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
     return messages
 
 
-def _attachment(block: ImageBlock | FileBlock, *, takes_images: bool) -> dict[str, Any]:
-    if block.data is None or not takes_images:
+def _attachment(block: ImageBlock | FileBlock) -> dict[str, Any]:
+    if block.data is None:
         return {"type": "text", "text": missing_note(block)}
     url = f"data:{block.mime};base64,{block.data}"
     if isinstance(block, ImageBlock):

@@ -60,14 +60,14 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
         if isinstance(side, AssistantSide):
             items += _assistant(side)
         else:
-            items += _user(side, takes_images=request.model.takes_images)
+            items += _user(side)
     body["input"] = items
     if request.max_output_tokens is not None:
         body["max_output_tokens"] = request.max_output_tokens
     return WireRequest("/responses", [], encode_json(body))
 
 
-def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
+def _user(side: UserSide) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = [
         {"type": "function_call_output", "call_id": result.call_id, "output": result.content}
         for result in side.results
@@ -76,19 +76,19 @@ def _user(side: UserSide, *, takes_images: bool) -> list[dict[str, Any]]:
     for result in side.results:
         if result.images:
             parts.append({"type": "input_text", "text": f"(from {result.name})"})
-            parts += [_attachment(image, takes_images=takes_images) for image in result.images]
+            parts += [_attachment(image) for image in result.images]
     for block in side.said:
         if isinstance(block, TextBlock):
             parts.append({"type": "input_text", "text": block.text})
         else:
-            parts.append(_attachment(block, takes_images=takes_images))
+            parts.append(_attachment(block))
     if parts:
         items.append({"type": "message", "role": "user", "content": parts})
     return items
 
 
-def _attachment(block: ImageBlock | FileBlock, *, takes_images: bool) -> dict[str, Any]:
-    if block.data is None or not takes_images:
+def _attachment(block: ImageBlock | FileBlock) -> dict[str, Any]:
+    if block.data is None:
         return {"type": "input_text", "text": missing_note(block)}
     url = f"data:{block.mime};base64,{block.data}"
     if isinstance(block, ImageBlock):

@@ -94,6 +94,23 @@ def test_an_attached_image_reaches_the_model_and_stays_in_the_session(
     assert images_of(peer.last) == [_encoded(data)]
 
 
+def test_a_model_that_takes_no_images_is_not_asked_about_one(mcode: Mcode, peer: Peer, api: str) -> None:
+    data = png()
+    (mcode.workspace / "a.png").write_bytes(data)
+    mcode.exec("what is it", "--file", "a.png").check()
+    config = mcode.config.read_text()
+    mcode.config.write_text(f'{config}\n[providers.fake.models."blind"]\nimages = false\n')
+    refused = mcode.exec("what is it", "--file", "a.png", "--model", "fake/blind", *JSON).check(2)
+    assert "a.png" in refused.result["error"]["message"]
+    assert len(peer.calls) == 1
+    run = mcode.exec("and now", "--continue", "--model", "fake/blind", *STREAM).check()
+    assert images_of(peer.last) == []
+    assert "image a.png (image/png) is not shown" in json.dumps(peer.last.json)
+    assert [event["code"] for event in run.of_type("notice")] == ["images.not-taken"]
+    mcode.exec("and again", "--continue").check()
+    assert images_of(peer.last) == [_encoded(data)], "it is not lost"
+
+
 def test_an_image_that_the_model_reads_comes_with_its_result(mcode: Mcode, peer: Peer, api: str) -> None:
     data = png()
     (mcode.workspace / "a.png").write_bytes(data)

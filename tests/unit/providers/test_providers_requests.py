@@ -117,13 +117,6 @@ def test_an_image_that_a_tool_read_reaches_the_model() -> None:
     assert items[-1]["content"][1] == {"type": "input_image", "image_url": "data:image/png;base64,aWNv"}
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_an_image_for_a_blind_model_is_a_note(api: str) -> None:
-    text = msgspec.json.encode(sent(api, user("look", IMAGE), model=info(takes_images=False))).decode()
-    assert "aWNv" not in text
-    assert "image a.png (image/png) is not shown" in text
-
-
 def test_a_file_goes_as_each_format_takes_it() -> None:
     file = FileBlock(digest="d2", mime="application/pdf", filename="a.pdf", data="cGRm")
     anthropic = sent("anthropic-messages", user(file))["messages"][0]["content"][0]
