@@ -22,16 +22,17 @@ def check_before_call(limits: Limits, state: TurnState) -> None:
     if limits.max_steps is not None and state.steps >= limits.max_steps:
         _reached(limits, state, "steps", str(limits.max_steps), f"{state.steps} steps were made")
     if limits.max_tokens is not None:
-        spent = state.total_usage().total_tokens or 0
-        if spent >= limits.max_tokens:
-            _reached(limits, state, "tokens", str(limits.max_tokens), f"{spent} tokens were used")
-        if state.usage_incomplete:
+        if state.spent_tokens >= limits.max_tokens:
+            _reached(
+                limits, state, "tokens", str(limits.max_tokens), f"{state.spent_tokens} tokens were used"
+            )
+        if state.is_unmetered:
             _reached(limits, state, "tokens", str(limits.max_tokens), _UNREPORTED)
     if limits.max_cost_usd is not None:
-        if state.cost_usd is None:
+        if state.is_unmetered:
             _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", _UNREPORTED)
-        if state.cost_usd >= limits.max_cost_usd:
-            _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", f"{state.cost_usd} USD were spent")
+        if state.spent_usd >= limits.max_cost_usd:
+            _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", f"{state.spent_usd} USD were spent")
 
 
 _UNREPORTED = "the provider did not report what an answer used, so the limit cannot be kept any more"
@@ -54,9 +55,9 @@ def output_cap(limits: Limits, state: TurnState, model: ModelInfo) -> int | None
     """The most output tokens the next call may ask for under the limits; None: the model's own limit."""
     caps: list[int] = []
     if limits.max_tokens is not None:
-        caps.append(limits.max_tokens - (state.total_usage().total_tokens or 0))
-    if limits.max_cost_usd is not None and state.cost_usd is not None and model.price is not None:
-        left = limits.max_cost_usd - state.cost_usd
+        caps.append(limits.max_tokens - state.spent_tokens)
+    if limits.max_cost_usd is not None and model.price is not None:
+        left = limits.max_cost_usd - state.spent_usd
         if model.price.output > 0:
             caps.append(int(left * Decimal(1_000_000) / model.price.output))
     caps = [cap for cap in caps if cap < model.output_tokens]

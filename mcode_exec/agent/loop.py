@@ -126,16 +126,14 @@ class AgentLoop:
             raise
         except asyncio.CancelledError:
             # What a provider bills for a request that was cut off, nobody told us.
-            state.usage_incomplete = True
+            state.add_unreported()
             raise
         await self._commit_answer(answer)
         return answer
 
     async def _keep_failed(self, usages: tuple[Usage, ...]) -> None:
         """A call that gave no answer may have been billed all the same."""
-        price = self._task.model.price
-        for usage in usages:
-            self._state.add_usage(usage, price.cost_usd(usage) if price else None)
+        self._state.add_failed(usages, self._task.model.price)
         if usages:
             await self._ports.add_failed(self._message_id, usages)
 
@@ -158,10 +156,8 @@ class AgentLoop:
     async def _commit_answer(self, answer: Answer) -> None:
         state, task = self._state, self._task
         price = task.model.price
-        for usage in answer.failed_usage:
-            state.add_usage(usage, price.cost_usd(usage) if price else None)
         cost = price.cost_usd(answer.usage) if price else None
-        state.add_usage(answer.usage, cost)
+        state.add_answer(answer.usage, cost, answer.failed_usage, price)
         state.api_duration_ms += answer.duration_ms
         state.finish_reason = answer.finish_reason
         text = _text_of(answer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +12,7 @@ from mcode_exec.records.frame import LiveFact
 from mcode_exec.records.history import HistoryRecord, ImageBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRequest, ToolSchema
 from mcode_exec.records.result import LimitHit, PermissionDenial, ToolFailure
-from mcode_exec.records.usage import Usage
+from mcode_exec.records.usage import Price, Usage
 
 if TYPE_CHECKING:
     from mcode_exec.providers.wire import Endpoint
@@ -91,6 +91,11 @@ class TurnState:
         self.usages: list[Usage] = []
         self.cost_usd: Decimal | None = Decimal(0)
         self.usage_incomplete = False
+        #: what limits go by: failed attempts whose usage nobody reported count as the answer that followed
+        self.spent_tokens = 0
+        self.spent_usd = Decimal(0)
+        #: an answer came without its usage: no limit can be kept from here on
+        self.is_unmetered = False
         self.api_duration_ms = 0
         self.finish_reason: str | None = None
         #: the final answer, once there is one
@@ -119,8 +124,32 @@ class TurnState:
             cache_write_tokens=total("cache_write_tokens"),
         )
 
-    def add_usage(self, usage: Usage, cost_usd: Decimal | None) -> None:
-        """Count one provider answer.  Unknown is not zero: it makes the sum incomplete."""
+    def add_answer(
+        self, usage: Usage, cost_usd: Decimal | None, failed: Sequence[Usage], price: Price | None
+    ) -> None:
+        """Count one answer and the attempts that failed before it."""
+        self._add(usage, cost_usd)
+        self.is_unmetered = self.is_unmetered or not usage.is_complete
+        self._spend(usage, cost_usd)
+        self.add_failed(failed, price)
+        for unreported in failed:
+            if not unreported.is_complete:
+                self._spend(usage, cost_usd)
+
+    def add_failed(self, usages: Sequence[Usage], price: Price | None) -> None:
+        """Count attempts that gave no answer; they may have been billed all the same."""
+        for usage in usages:
+            cost_usd = price.cost_usd(usage) if price else None
+            self._add(usage, cost_usd)
+            if usage.is_complete:
+                self._spend(usage, cost_usd)
+
+    def add_unreported(self) -> None:
+        """Count a call that was cut off from our side."""
+        self._add(Usage(), None)
+
+    def _add(self, usage: Usage, cost_usd: Decimal | None) -> None:
+        """Unknown is not zero: it makes the sum incomplete."""
         self.usages.append(usage)
         if not usage.is_complete:
             self.usage_incomplete = True
@@ -128,3 +157,7 @@ class TurnState:
             self.cost_usd = None
         elif self.cost_usd is not None:
             self.cost_usd += cost_usd
+
+    def _spend(self, usage: Usage, cost_usd: Decimal | None) -> None:
+        self.spent_tokens += usage.total_tokens or 0
+        self.spent_usd += cost_usd or 0

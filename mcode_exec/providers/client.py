@@ -69,7 +69,10 @@ class _Call:
         self._on_fact(fact)
 
     def note_failure(self, failure: ModelCallError) -> None:
-        if (usage := failure.details.pop("usage", None)) is not None:
+        usage = failure.details.pop("usage", None)
+        if usage is None and self.has_told:
+            usage = Usage()  # what was generated is billed, and nobody said how much it was
+        if usage is not None:
             self.failed_usage.append(usage)
         failure.details["failed_usage"] = tuple(self.failed_usage)
 
@@ -197,8 +200,8 @@ class ModelClient:
                 raise self._stalled(response, reader) from None
         except ModelCallError as failure:
             _end(response, is_good=False)
-            if reader is not None and reader.has_usage:
-                failure.details["usage"] = reader.usage()
+            if (usage := _usage_so_far(reader)) is not None:
+                failure.details["usage"] = usage
             raise
         except BaseException:
             _end(response, is_good=False)
@@ -216,8 +219,15 @@ class ModelClient:
         else:
             message = f"the provider's stream was silent for {self._timeouts.idle_s:g} s"
         request_id = failures.request_id_of(response.headers) if response is not None else None
-        usage = reader.usage() if reader is not None and reader.has_usage else None
-        return failure_with("LLM_STALLED", message, request_id=request_id, usage=usage)
+        return failure_with("LLM_STALLED", message, request_id=request_id, usage=_usage_so_far(reader))
+
+
+def _usage_so_far(reader: AnswerReader | None) -> Usage | None:
+    """What a failed attempt reported; its output is unknown if it was cut off before its end."""
+    if reader is None or not reader.has_usage:
+        return None
+    usage = reader.usage()
+    return usage if reader.is_complete else structs.replace(usage, output_tokens=None, reasoning_tokens=None)
 
 
 def _end(response: Response | None, *, is_good: bool) -> None:

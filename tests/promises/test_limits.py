@@ -8,9 +8,10 @@ import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import answer, call, forever, say, status
+from tests.support.steps import answer, call, cut_after, forever, say, stall_after, status
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 
+JSON = ("--output-format", "json")
 _numbers = iter(range(1, 10_000))
 
 
@@ -127,6 +128,29 @@ def test_what_failed_attempts_were_billed_is_counted(mcode: Mcode, peer: Peer) -
     assert result["retries"] == 1
     assert result["usage"]["inputTokens"] in (2000, 1000)
     assert result["usage"]["inputTokens"] == 2000 or result["usageIncomplete"]
+
+
+@pytest.mark.parametrize(
+    ("attempts", "exit_code"),
+    [
+        ([cut_after("partial"), say("done", usage=USAGE)], 0),
+        ([forever(cut_after("partial"))], 69),
+        ([stall_after("partial")], 6),
+    ],
+)
+def test_what_nobody_counted_is_unknown_never_free(
+    mcode: Mcode, peer: Peer, api: str, attempts: list[Any], exit_code: int
+) -> None:
+    peer.script(*attempts)
+    result = mcode.exec("go", *JSON, "--timeout", "3s").check(exit_code).result
+    assert (result["usageIncomplete"], result["costUsd"]) == (True, None)
+
+
+def test_calls_that_were_refused_cost_nothing(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(status(503), say("done", usage=USAGE))
+    result = mcode.exec("go", *JSON).check().result
+    assert (result["usageIncomplete"], result["retries"]) == (False, 1)
+    assert result["costUsd"] > 0
 
 
 def test_usage_that_is_not_reported_ends_a_run_that_must_count_it(mcode: Mcode, peer: Peer) -> None:

@@ -201,6 +201,18 @@ def test_unknown_usage_is_not_zero_and_ends_a_limited_run(tmp_path: Path) -> Non
     assert unlimited.state.usage_incomplete
 
 
+def test_a_failed_attempt_that_nobody_counted_is_unknown_and_held_against_the_limits(tmp_path: Path) -> None:
+    usage = Usage(input_tokens=1000, output_tokens=1000)
+    limits = Limits(max_cost_usd=Decimal("0.05"))
+    turn = Turn(tmp_path, limits=limits, price=usd("3", "15"), output_tokens=100_000)
+    failed = (Usage(), Usage(input_tokens=1000))
+    turn.ports.steps = [answer(bash("true"), usage=usage, failed_usage=failed), answer("done")]
+    with pytest.raises(LimitReachedError):
+        turn.run()
+    assert len(turn.ports.requests) == 1, "0.018 USD three times"
+    assert (turn.state.cost_usd, turn.state.usage_incomplete) == (None, True)
+
+
 def test_failed_attempts_that_were_billed_are_counted_on_every_ending(tmp_path: Path) -> None:
     billed = Usage(input_tokens=7, output_tokens=1)
     turn = Turn(tmp_path, answer("done", failed_usage=(billed, billed))).run()

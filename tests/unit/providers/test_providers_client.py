@@ -207,7 +207,18 @@ def test_what_a_failed_attempt_cost_is_kept() -> None:
     usage = {"prompt_tokens": 10, "completion_tokens": 1}
     broken = stream_head() + sse(chat({"content": "He"}, usage=usage))
     answer, _, _ = run([[broken, "close"], [http(said())]])
-    assert answer.failed_usage == (Usage(input_tokens=10, output_tokens=1),)
+    assert answer.failed_usage == (Usage(input_tokens=10),), "what was said after the count is not known"
     assert answer.usage == Usage(input_tokens=9, output_tokens=2)
     error, _, _ = run([[broken, "close"]], call=Call(retry=RetryPolicy(max_retries=1)))
-    assert error.details["failed_usage"] == (Usage(input_tokens=10, output_tokens=1),) * 2
+    assert error.details["failed_usage"] == (Usage(input_tokens=10),) * 2
+    whole = stream_head() + sse(chat({}, finish="content_filter", usage=usage))
+    error, _, _ = run([[whole, "close"]], call=Call(retry=RetryPolicy(max_retries=0)))
+    assert error.details["failed_usage"] == (Usage(input_tokens=10, output_tokens=1),)
+
+
+def test_what_a_failed_attempt_said_was_not_free() -> None:
+    broken = stream_head() + sse(chat({"content": "He"}))
+    answer, _, _ = run([[broken, "close"], [http(said())]])
+    assert answer.failed_usage == (Usage(),)
+    silent, _, _ = run([[http(b"{}", status="503 No")], [http(said())]])
+    assert silent.failed_usage == ()
