@@ -27,6 +27,9 @@ from mcode_exec.records.model import (
 )
 from mcode_exec.records.usage import Usage
 
+#: shows nothing and is no white space: zero-width spaces and joiners, marks of direction, BOM, soft hyphen
+_INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad"
+
 Emit = Callable[[ModelFact], None]
 
 
@@ -156,7 +159,7 @@ class Draft:
             part = self._text = TextPart()
         if part.index < 0:
             part.held += text
-            if not part.held or part.held.isspace():
+            if _is_blank(part.held):
                 return
             text, part.held = part.held, ""
             self.place(part)
@@ -239,6 +242,11 @@ def finish_reason_of(label: str | None, *, has_calls: bool) -> FinishReason:
     if has_calls:
         return "tool_calls"
     return "stop" if label in STOP_LABELS else "unknown"
+
+
+def _is_blank(text: str) -> bool:
+    """Whether a person who reads `text` sees nothing."""
+    return all(char.isspace() or char in _INVISIBLE for char in text)
 
 
 LENGTH_LABELS = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})

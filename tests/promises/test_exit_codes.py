@@ -162,7 +162,9 @@ def test_an_anthropic_stream_without_a_block_is_empty(mcode: Mcode, peer: Peer) 
 
 
 @pytest.mark.parametrize(
-    "empty", [say(""), say("   \n"), think("only thoughts")], ids=["empty", "blank", "thoughts"]
+    "empty",
+    [say(""), say("   \n"), say("\ufeff\u200b\u00a0\n\u200b", piece=1), think("only thoughts")],
+    ids=["empty", "blank", "invisible", "thoughts"],
 )
 def test_an_answer_without_text_is_no_success(mcode: Mcode, peer: Peer, api: str, empty: Any) -> None:
     mcode.configure(retry=FEW_RETRIES)

@@ -222,7 +222,7 @@ def test_an_answer_is_printed_as_it_is_into_a_pipe(mcode: Mcode, peer: Peer) -> 
     assert mcode.exec("hi").check(0).out_bytes == b"a\tb\r\n\x1b[1mc\x1b[0m\n\n"
 
 
-@pytest.mark.parametrize("trailing", [(say(""),), (think("…"),), (say(" \n"), say(""))])
+@pytest.mark.parametrize("trailing", [(say(""),), (think("…"),), (say(" \n"), say("")), (say("\u200b"),)])
 def test_an_answer_before_an_empty_last_step_is_not_lost(
     mcode: Mcode, peer: Peer, trailing: tuple[object, ...]
 ) -> None:
