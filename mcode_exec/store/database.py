@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
 import peewee
 
 from mcode_exec.abort import AbortScope
@@ -196,6 +197,11 @@ class Store:
                     ) from error
             except OSError as error:
                 raise StoreFailedError(f"the store {self.path} cannot be used: {error}") from error
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                raise StoreFailedError(
+                    f"the store {self.path} holds a row that is damaged ({error}); "
+                    "move it away or name another directory with --data-dir"
+                ) from error
             await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
 

@@ -123,6 +123,18 @@ def test_a_database_of_another_program(mcode: Mcode, peer: Peer) -> None:
     assert "another program" in refused(mcode, peer, mcode.data / "mcode.db")
 
 
+@pytest.mark.parametrize("damage", ["labels = '{'", "status = 'odd'", "title = x'ff'", "history_bytes = 'x'"])
+def test_a_row_that_is_damaged_is_no_bug_of_ours(mcode: Mcode, peer: Peer, damage: str) -> None:
+    session_id = mcode.exec("hi", "--output-format", "json").check().result["sessionId"]
+    with sqlite3.connect(mcode.data / "mcode.db", isolation_level=None) as connection:
+        connection.execute(f"UPDATE sessions SET {damage}")
+    connection.close()
+    for args in (["exec", "--continue", "on"], ["sessions", "list"], ["sessions", "show", session_id]):
+        run = mcode.run(*args).check(74)
+        assert str(mcode.data / "mcode.db") in run.err
+    assert len(peer.calls) == 1
+
+
 def test_a_store_of_a_newer_mcode(mcode: Mcode, peer: Peer) -> None:
     mcode.exec("x").check()
     with sqlite3.connect(mcode.data / "mcode.db") as connection:
