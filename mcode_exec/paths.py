@@ -14,7 +14,7 @@ import os
 import stat
 from collections.abc import Mapping
 
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import ConfigError, InvocationError
 
 DIR_MODE = 0o700
 FILE_MODE = 0o600
@@ -78,7 +78,8 @@ def config_file(flag: str | None, env: Mapping[str, str]) -> str | None:
 def user_path(text: str, env: Mapping[str, str], *, name: str, base: str | None = None) -> str:
     """A path that a user wrote, made absolute from `base` (else the current directory); `~` is expanded.
 
-    Raises: ConfigError for `~` without a home and for `~user`.
+    Raises: ConfigError for `~` without a home and for `~user`; InvocationError for a relative one
+        where the current directory is gone.
     """
     if text == "~" or text.startswith("~/"):
         directory = home(env)
@@ -88,8 +89,21 @@ def user_path(text: str, env: Mapping[str, str], *, name: str, base: str | None 
     if text.startswith("~"):
         raise ConfigError(f"{name} is {text!r}: only ~ alone is expanded; write the path out.")
     if not text.startswith("/"):
-        text = os.path.join(base or _current_directory(name), text)
+        text = os.path.join(base or current_directory(name), text)
     return os.path.normpath(text)
+
+
+def current_directory(needed_by: str | None = None) -> str:
+    """The current directory; `needed_by` names what is relative to it.  Raises: InvocationError when it is gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        gone = "the current directory does not exist any more"
+        raise InvocationError(
+            f"{gone}; name one with --cwd"
+            if needed_by is None
+            else f"{needed_by} is relative, and {gone}; give an absolute path"
+        ) from None
 
 
 def database_file(data: str) -> str:
@@ -177,15 +191,6 @@ def is_inside(path: str, root: str) -> bool:
 
 def _is_root(path: str) -> bool:
     return os.path.normpath(path) in ("/", "//")
-
-
-def _current_directory(name: str) -> str:
-    try:
-        return os.getcwd()
-    except OSError as error:
-        raise ConfigError(
-            f"{name} is relative, and the current directory is gone: give an absolute path."
-        ) from error
 
 
 def _why_no_home(env: Mapping[str, str]) -> str:

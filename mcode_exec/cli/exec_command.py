@@ -173,6 +173,12 @@ def _check_targets(targets: dict[str, str], flags: dict[str, Any]) -> None:
             raise InvocationError(
                 f"{flag} {path} and --output-format {output_format} cannot be combined: both write to stdout."
             )
-        target = os.path.realpath(path) if number is None else number
+        target = os.path.realpath(_from_here(path, flag)) if number is None else number
         if target != os.devnull and seen.setdefault(target, flag) != flag:
             raise InvocationError(f"{seen[target]} and {flag} cannot be combined on the same file {path!r}.")
+
+
+def _from_here(path: str, flag: str) -> str:
+    from mcode_exec.paths import current_directory
+
+    return path if path.startswith("/") else os.path.join(current_directory(flag), path)

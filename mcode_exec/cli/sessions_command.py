@@ -42,11 +42,12 @@ def list_(
 ) -> int:
     """Sessions of this workspace, newest first."""
     from mcode_exec.executor.inspect import list_sessions
+    from mcode_exec.executor.workspaces import workspace_path
     from mcode_exec.output.tables import render
 
     if cwd is not None and all_workspaces:
         raise click.UsageError("--all and --cwd cannot be combined.")
-    here = os.path.realpath(os.path.expanduser(cwd or "."))
+    here = "" if all_workspaces else workspace_path(cwd, os.environ)
     # a path that is no text names no session, and cannot be looked for
     workspace = None if all_workspaces else here.encode("utf-8", "replace").decode()
     sessions, cursor = await_result(

@@ -56,10 +56,10 @@ __all__ = [
 _MAX_PROMPT_BYTES = 256 * 1024
 
 
-def load(*, flag_file: str | None, env: Mapping[str, str], workspace: str, trust_flag: bool) -> Config:
+def load(*, flag_file: str | None, env: Mapping[str, str], workspace: str | None, trust_flag: bool) -> Config:
     """Read what there is and lay it over the built-in values.
 
-    `workspace` is the canonical workspace directory, `flag_file` what `--config` says.
+    `workspace` is the canonical workspace directory, if there is one; `flag_file` what `--config` says.
     Raises: ConfigError.
     """
     if env.get("MCODE_DATABASE_URL"):
@@ -67,9 +67,10 @@ def load(*, flag_file: str | None, env: Mapping[str, str], workspace: str, trust
         raise ConfigError("MCODE_DATABASE_URL is not available in this version of mcode; unset it.")
     user_file = config_file(flag_file, env)
     is_named = bool(flag_file or env.get("MCODE_CONFIG"))
-    workspace_file = os.path.join(workspace, ".mcode", "config.toml")
     has_user_file = user_file is not None and (is_named or os.path.lexists(user_file))
-    has_workspace_file = _may_exist(workspace_file)
+    has_workspace_file = workspace is not None and _may_exist(
+        os.path.join(workspace, ".mcode", "config.toml")
+    )
     config = Config(is_workspace_trusted=trust_flag)
     if has_user_file or has_workspace_file or env.get("MCODE_TRUST_WORKSPACE"):
         config = _load_files(
@@ -79,7 +80,12 @@ def load(*, flag_file: str | None, env: Mapping[str, str], workspace: str, trust
 
 
 def _load_files(
-    user_file: str | None, *, is_named: bool, env: Mapping[str, str], workspace: str, trust_flag: bool
+    user_file: str | None,
+    *,
+    is_named: bool,
+    env: Mapping[str, str],
+    workspace: str | None,
+    trust_flag: bool,
 ) -> Config:
     from mcode_exec.config.document import WORKSPACE_FILE, find_user_document, find_workspace_document
     from mcode_exec.config.layers import config_of
@@ -87,6 +93,8 @@ def _load_files(
 
     is_trusted = trusted_by_environment(env) or trust_flag
     user = find_user_document(user_file, is_named=is_named) if user_file else None
+    if workspace is None:  # nothing runs there: what is relative to it only needs to be absolute
+        return config_of(user, None, workspace=os.sep, env=env, is_trusted=is_trusted)
     workspace_document = None
     workspace_file = os.path.join(workspace, WORKSPACE_FILE)
     # the user who names the workspace's own file as theirs has said whose word it is

@@ -1,4 +1,4 @@
-"""Which session an invocation runs in, and in which workspace.
+"""Which session an invocation runs in.
 
 `--session`, `--continue`, `--session-key` or a new one.  A session belongs to
 its workspace: running it elsewhere needs an explicit `--cwd`, which rebinds it
@@ -8,19 +8,15 @@ inside admission.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 from msgspec import Struct
 
-from mcode_exec.errors import InvocationError, SessionError
-from mcode_exec.paths import user_path
+from mcode_exec.errors import SessionError
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.session import Project, Session
-from mcode_exec.sessions import finding, making
+from mcode_exec.sessions import making
 from mcode_exec.sessions.finding import Found
 from mcode_exec.store.database import Store
-
-RECORDED = "@recorded"
 
 
 class Choice(Struct, frozen=True, kw_only=True):
@@ -37,64 +33,6 @@ class Choice(Struct, frozen=True, kw_only=True):
     @property
     def is_rebound(self) -> bool:
         return self.session.workspace != self.workspace
-
-
-def workspace_of(invocation: Invocation, env: Mapping[str, str]) -> str | None:
-    """The canonical workspace that the flags name; None for `--cwd @recorded`.
-
-    Raises: InvocationError for a directory that does not exist.
-    """
-    if invocation.cwd == RECORDED:
-        if invocation.session is None and not invocation.continue_latest:
-            raise InvocationError("--cwd @recorded needs --session: a new session has no recorded workspace")
-        return None if invocation.session is not None else _current_directory()
-    if invocation.cwd is None:
-        return _current_directory()
-    if invocation.cwd.startswith("~") and invocation.cwd[1:2] not in ("", "/"):
-        raise InvocationError(f"--cwd {invocation.cwd}: only ~ alone is expanded; write the path out")
-    path = user_path(invocation.cwd, env, name="--cwd")
-    real = os.path.realpath(path)
-    if not os.path.isdir(real):
-        raise InvocationError(f"--cwd {invocation.cwd}: {real} is not a directory")
-    return _storable(real)
-
-
-def _current_directory() -> str:
-    try:
-        return _storable(os.path.realpath(os.getcwd()))
-    except FileNotFoundError:
-        raise InvocationError("the current directory does not exist any more; name one with --cwd") from None
-
-
-def _storable(workspace: str) -> str:
-    """`workspace`, if its name is text: the store and the model are told it."""
-    try:
-        workspace.encode()
-    except UnicodeEncodeError:
-        shown = os.fsencode(workspace).decode("utf-8", "replace")
-        raise InvocationError(
-            f"the workspace {shown} has a name that is not valid UTF-8; rename the directory"
-        ) from None
-    return workspace
-
-
-async def recorded_workspace(store: Store, session_text: str) -> str:
-    """The workspace of `--session ID --cwd @recorded`.
-
-    Raises: SessionError `workspace_missing` when it is gone.
-    """
-    found = await finding.find_named(store, session_text)
-    return _existing(found.session)
-
-
-def _existing(session: Session) -> str:
-    if not os.path.isdir(session.workspace):
-        raise SessionError(
-            f"the workspace {session.workspace} of session {session.id} is gone; "
-            f"`mcode exec --session {session.id} --cwd DIR` moves it to another directory",
-            code="workspace_missing",
-        )
-    return session.workspace
 
 
 async def choose(

@@ -11,9 +11,9 @@ from mcode_exec import config as configuration
 from mcode_exec import paths
 from mcode_exec.config import Config
 from mcode_exec.errors import McodeError
-from mcode_exec.executor.inspect import workspace_argument
 from mcode_exec.executor.models import is_local, parse_model
 from mcode_exec.executor.runtime import Runtime
+from mcode_exec.executor.workspaces import usable_workspace
 from mcode_exec.providers import catalogue
 from mcode_exec.providers.catalogue_data import data_date
 from mcode_exec.records.invocation import Invocation
@@ -39,9 +39,13 @@ async def doctor(
     trust_workspace: bool,
 ) -> list[Check]:
     """Every check, in the order in which a run would meet them."""
-    workspace = workspace_argument(cwd)
-    checks = [_workspace(workspace), *await _store(data_dir, env)]
-    config = None
+    workspace = config = None
+    try:
+        workspace = usable_workspace(cwd, env)
+        checks = [_workspace(workspace)]
+    except McodeError as error:
+        checks = [Check(name="workspace", ok=False, detail=error.message)]
+    checks += await _store(data_dir, env)
     try:
         config = configuration.load(
             flag_file=config_file, env=env, workspace=workspace, trust_flag=trust_workspace
@@ -62,9 +66,10 @@ async def doctor(
 
 
 def _workspace(workspace: str) -> Check:
-    is_usable = os.path.isdir(workspace) and os.access(workspace, os.R_OK | os.X_OK)
+    if os.access(workspace, os.R_OK):
+        return Check(name="workspace", ok=True, detail=workspace)
     return Check(
-        name="workspace", ok=is_usable, detail=workspace if is_usable else f"{workspace} cannot be read"
+        name="workspace", ok=None, detail=f"{workspace} cannot be listed, only entered (no permission)"
     )
 
 

@@ -10,10 +10,10 @@ import msgspec
 from mcode_exec import config as configuration
 from mcode_exec import paths
 from mcode_exec.errors import McodeError
-from mcode_exec.executor.choice import workspace_of
 from mcode_exec.executor.models import is_local, parse_model
 from mcode_exec.executor.prompt import read_prompt
 from mcode_exec.executor.settings import resolve, rule_set
+from mcode_exec.executor.workspaces import workspace_of
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
 from mcode_exec.providers import catalogue

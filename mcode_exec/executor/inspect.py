@@ -5,7 +5,6 @@ Opening the store recovers what dead processes left, as every command does.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -169,7 +168,3 @@ async def verify_session(
             if all(finding["repaired"] for finding in findings):
                 await verifying.rebuild_rows(runtime.store, session, paths, Redactor(secret_values(env)))
         return findings
-
-
-def workspace_argument(cwd: str | None) -> str:
-    return os.path.realpath(os.path.expanduser(cwd or "."))

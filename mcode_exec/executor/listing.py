@@ -9,8 +9,8 @@ from msgspec import Struct
 from mcode_exec import config as configuration
 from mcode_exec.config import Config
 from mcode_exec.errors import ModelUnknownError
-from mcode_exec.executor.inspect import workspace_argument
 from mcode_exec.executor.models import BUILT_IN_MODEL
+from mcode_exec.executor.workspaces import find_workspace
 from mcode_exec.providers import catalogue
 
 
@@ -42,7 +42,7 @@ async def list_models(
 ) -> list[ModelRow]:
     """Models of one provider, of those whose key is here, or of all.  Raises: ConfigError, ModelUnknownError."""
     config = configuration.load(
-        flag_file=config_file, env=env, workspace=workspace_argument(cwd), trust_flag=False
+        flag_file=config_file, env=env, workspace=find_workspace(cwd, env), trust_flag=False
     )
     known = sorted({*catalogue.PROVIDERS, *config.providers, "local"})
     if provider is not None and provider not in known:

@@ -16,8 +16,8 @@ from mcode_exec import paths
 from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.errors import StoreFailedError
-from mcode_exec.executor.choice import RECORDED, workspace_of
 from mcode_exec.executor.settings import Settings, resolve
+from mcode_exec.executor.workspaces import RECORDED, recorded_workspace, workspace_of
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
@@ -142,8 +142,6 @@ class Runtime:
         """The resolved settings and the workspace.  Raises: ConfigError, InvocationError, SessionError."""
         workspace = workspace_of(invocation, self.env)
         if workspace is None:
-            from mcode_exec.executor.choice import recorded_workspace
-
             assert invocation.cwd == RECORDED
             assert invocation.session is not None
             workspace = await recorded_workspace(self.store, invocation.session)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mcode_exec import paths
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import ConfigError, InvocationError
 
 UNKNOWN_UID = 54321
 
@@ -108,7 +108,7 @@ def test_the_current_directory_may_be_gone(tmp_path: Path, monkeypatch: pytest.M
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    with pytest.raises(ConfigError, match="current directory is gone"):
+    with pytest.raises(InvocationError, match="--data-dir is relative, and the current directory"):
         paths.data_dir("d", {"HOME": "/h"})
     assert paths.data_dir("/d", {"HOME": "/h"}) == "/d"
 
