@@ -136,7 +136,8 @@ def base_url(value: object) -> str:
     url = text(value)
     scheme, separator, rest = url.partition("://")
     if scheme not in ("http", "https") or not separator or not rest.split("/")[0]:
-        raise WrongValueError(f"must be a URL such as https://llm.example/v1, not {_shown(value)}")
+        shown = "" if "@" in url else f", not {_shown(value)}"  # a name and password may stand before an @
+        raise WrongValueError(f"must be a URL such as https://llm.example/v1{shown}")
     if not url.isascii() or not url.isprintable() or " " in url or "?" in rest or "#" in rest:
         raise WrongValueError(
             'must be a plain URL: no blanks, no "?" and no "#" (query parameters go to "query")'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 
@@ -10,14 +11,15 @@ from msgspec import Struct
 from mcode_exec import config as configuration
 from mcode_exec import paths
 from mcode_exec.config import Config
-from mcode_exec.errors import McodeError
-from mcode_exec.executor.models import is_local, parse_model
+from mcode_exec.errors import KeyMissingError, McodeError
+from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.models import Reach, reach
 from mcode_exec.executor.runtime import Runtime
+from mcode_exec.executor.settings import Settings
 from mcode_exec.executor.workspaces import usable_workspace
 from mcode_exec.providers import catalogue
 from mcode_exec.providers.catalogue_data import data_date
 from mcode_exec.records.invocation import Invocation
-from mcode_exec.records.model import ModelRef
 from mcode_exec.store import session_rows
 from mcode_exec.store.filesystem import file_system_of
 
@@ -54,7 +56,9 @@ async def doctor(
         checks.append(Check(name="config", ok=False, detail=error.message))
     if config is not None:
         checks += _config(config)
-        checks += _model(config, env)
+        checks.append(await asyncio.to_thread(_model, config, env))
+        checks += _permission(config)
+        checks += await asyncio.to_thread(_agents, config, env)
         checks += _providers(config, env)
     checks.append(_catalogue())
     checks += [
@@ -111,32 +115,70 @@ def _config(config: Config) -> list[Check]:
     return checks
 
 
-def _model(config: Config, env: Mapping[str, str]) -> list[Check]:
+def _model(config: Config, env: Mapping[str, str]) -> Check:
+    """The model of a run that names none, found as a run finds it."""
     if config.model is None:
-        return [Check(name="model", ok=None, detail="none set: every run needs --model provider/model")]
+        return Check(name="model", ok=None, detail="none set: every run needs --model provider/model")
     source = configuration.source_of(config, "model")
     try:
-        ref = parse_model(config.model)
-        detail = _reachable(ref, config, env)
+        found = reach(config.model, config, env)
+        resolving.check_price(_settings(config).limits, found.info)
     except McodeError as error:
-        return [Check(name="model", ok=False, detail=f"{config.model} ({source}): {error.message}")]
-    info = catalogue.model_info(ref, config.providers.get(ref.provider_id))
+        return Check(name="model", ok=False, detail=f"{config.model} ({source}): {error.message}")
+    return Check(name="model", ok=True, detail=f"{config.model} ({source}); {_described(found)}")
+
+
+def _described(found: Reach) -> str:
+    info, endpoint = found.info, found.endpoint
     price = f"{info.price.input}/{info.price.output} USD per million" if info.price else "price unknown"
-    limits = f"context {info.context_tokens}, output {info.output_tokens} tokens ({info.source}), {price}"
-    return [Check(name="model", ok=True, detail=f"{config.model} ({source}); {limits}; {detail}")]
+    where = (
+        "on this machine" if endpoint is None else f"{endpoint.api} at {_without_secrets(endpoint.base_url)}"
+    )
+    return (
+        f"context {info.context_tokens}, output {info.output_tokens} tokens ({info.source}), {price}; {where}"
+    )
 
 
-def _reachable(ref: ModelRef, config: Config, env: Mapping[str, str]) -> str:
-    """Where the model is called; raises what would stop the call before it is made."""
-    from mcode_exec.errors import KeyMissingError
+def _settings(config: Config, agent: str | None = None) -> Settings:
+    """What a run without flags comes to.  Raises: ConfigError."""
+    return resolving.settings_of(Invocation(run_id="", agent=agent), config)
 
-    provider = config.providers.get(ref.provider_id)
-    if is_local(ref, provider):
-        return "on this machine"
-    endpoint = catalogue.endpoint_of(ref.provider_id, provider, env)
-    if endpoint.api_key is None and endpoint.auth != "none":
-        raise KeyMissingError(f"its key is missing: {endpoint.key_env or 'no source'} is not set")
-    return f"{endpoint.api} at {_without_secrets(endpoint.base_url)}"
+
+def _permission(config: Config) -> list[Check]:
+    """Only what is wrong with the rules that every run has."""
+    try:
+        settings = _settings(config)
+        resolving.rule_set(settings, None, Invocation(run_id=""), None, is_new=True)
+    except McodeError as error:
+        return [Check(name="permission", ok=False, detail=error.message)]
+    return []
+
+
+def _agents(config: Config, env: Mapping[str, str]) -> list[Check]:
+    return [_agent(name, config, env) for name in sorted(config.agents)]
+
+
+def _agent(name: str, config: Config, env: Mapping[str, str]) -> Check:
+    """An agent that could not be used is a fault; one whose key is elsewhere only matters where it is used."""
+    label = f"agent {name}"
+    try:
+        settings = _settings(config, name)
+        agent = config.agents[name]
+        resolving.rule_set(settings, agent, Invocation(run_id=""), None, is_new=True)
+        configuration.agent_prompt(agent)
+        if agent.model is not None:
+            reach(agent.model, config, env)
+    except KeyMissingError as error:
+        return Check(name=label, ok=None, detail=error.message)
+    except McodeError as error:
+        return Check(name=label, ok=False, detail=error.message)
+    return Check(
+        name=label, ok=True, detail=f"{agent.model or 'the default model'}, {_counted(settings.tools)}"
+    )
+
+
+def _counted(tools: tuple[str, ...]) -> str:
+    return f"tools: {', '.join(tools)}" if tools else "no tools"
 
 
 def _without_secrets(url: str) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from mcode_exec import config as configuration
-from mcode_exec.config import Config
-from mcode_exec.errors import ModelUnknownError
-from mcode_exec.executor.models import BUILT_IN_MODEL
+from mcode_exec.config import Config, ProviderConfig
+from mcode_exec.errors import ConfigError, ModelUnknownError
+from mcode_exec.executor.models import BUILT_IN_MODEL, is_local, local_info
 from mcode_exec.executor.workspaces import find_workspace
 from mcode_exec.providers import catalogue
+from mcode_exec.records.model import ModelInfo, ModelRef
 
 
 class ModelRow(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -59,8 +60,8 @@ async def list_models(
 def _key(provider_id: str, config: Config, env: Mapping[str, str]) -> str:
     provider = config.providers.get(provider_id)
     entry = catalogue.PROVIDERS.get(provider_id)
-    if provider_id == "local" or (provider is not None and provider.api == "local"):
-        return "none needed"
+    if is_local(ModelRef(provider_id=provider_id, model_id=""), provider):
+        return _local_state(provider)
     if provider is not None and (provider.api_key_file or provider.api_key_command):
         return "configured"
     if any(env.get(name, "").strip() for name in catalogue.key_variables(provider_id, provider)):
@@ -69,50 +70,42 @@ def _key(provider_id: str, config: Config, env: Mapping[str, str]) -> str:
     return "missing" if needs_key else "none needed"
 
 
+def _local_state(provider: ProviderConfig | None) -> str:
+    from mcode_exec.providers.local import check_installed
+
+    try:
+        check_installed(None if provider is None else provider.path)
+    except ConfigError:
+        return "not installed" if provider is None or provider.path is None else "not usable"
+    return "none needed"
+
+
 def _rows(provider_id: str, config: Config, state: str) -> list[ModelRow]:
     provider = config.providers.get(provider_id)
-    if provider_id == "local" and (provider is None or provider.path is None):
-        from mcode_exec.providers.local import CONTEXT_TOKENS
+    ref = ModelRef(provider_id=provider_id, model_id=BUILT_IN_MODEL)
+    is_ours = is_local(ref, provider)
+    if is_ours and (provider is None or provider.path is None):
+        return [_row(local_info(ref, provider), "SmolLM2 135M, on this machine, no tools", state)]
+    return [
+        _row(local_info(listed.info.ref, provider) if is_ours else listed.info, listed.name, state)
+        for listed in catalogue.known_models(provider_id, provider)
+    ]
 
-        return [
-            ModelRow(
-                model=f"local/{BUILT_IN_MODEL}",
-                name="SmolLM2 135M, on this machine, no tools",
-                context=CONTEXT_TOKENS,
-                output=1024,
-                input="0",
-                output_price="0",
-                cache_read=None,
-                cache_write=None,
-                tools=False,
-                images=False,
-                reasoning=False,
-                key=state,
-                source="built-in",
-            )
-        ]
-    rows = []
-    for listed in catalogue.known_models(provider_id, provider):
-        info, price = listed.info, listed.info.price
-        rows.append(
-            ModelRow(
-                model=str(info.ref),
-                name=listed.name,
-                context=info.context_tokens,
-                output=info.output_tokens,
-                input=None if price is None else format(price.input, "f"),
-                output_price=None if price is None else format(price.output, "f"),
-                cache_read=None
-                if price is None or price.cache_read is None
-                else format(price.cache_read, "f"),
-                cache_write=None
-                if price is None or price.cache_write is None
-                else format(price.cache_write, "f"),
-                tools=info.takes_tools,
-                images=info.takes_images,
-                reasoning=info.reasons,
-                key=state,
-                source=info.source,
-            )
-        )
-    return rows
+
+def _row(info: ModelInfo, name: str, state: str) -> ModelRow:
+    price = info.price
+    return ModelRow(
+        model=str(info.ref),
+        name=name,
+        context=info.context_tokens,
+        output=info.output_tokens,
+        input=None if price is None else format(price.input, "f"),
+        output_price=None if price is None else format(price.output, "f"),
+        cache_read=None if price is None or price.cache_read is None else format(price.cache_read, "f"),
+        cache_write=None if price is None or price.cache_write is None else format(price.cache_write, "f"),
+        tools=info.takes_tools,
+        images=info.takes_images,
+        reasoning=info.reasons,
+        key=state,
+        source=info.source,
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
-from mcode_exec.config import ProviderConfig
+from mcode_exec.config import Config, ProviderConfig
 from mcode_exec.errors import ConfigError, KeyMissingError, ModelUnknownError
 from mcode_exec.providers.catalogue import PROVIDERS, endpoint_of, key_variables, model_info
 from mcode_exec.providers.client import Endpoint
@@ -62,6 +62,43 @@ def parse_model(text: str) -> ModelRef:
     return ModelRef(provider_id=provider_id, model_id=model_id, variant=variant or None)
 
 
+class Reach(Struct, frozen=True, kw_only=True):
+    """A model that nothing known beforehand keeps from being called."""
+
+    info: ModelInfo
+    #: None: the model is served by this process, which has not begun to
+    endpoint: Endpoint | None
+
+
+def reach(text: str | None, config: Config, env: Mapping[str, str]) -> Reach:
+    """The model that `text` names, and where it is called; everything that can be wrong before a call is found here.
+
+    Blocks while a key command runs.
+    Raises: ConfigError (none set, a local model that is not installed), ModelUnknownError, KeyMissingError.
+    """
+    if text is None:
+        raise ConfigError(_no_model(env))
+    ref = parse_model(text)
+    provider = config.providers.get(ref.provider_id)
+    if is_local(ref, provider):
+        from mcode_exec.providers import local
+
+        if _path_of(provider) is None and ref.model_id != BUILT_IN_MODEL:
+            raise ModelUnknownError(
+                f"{ref.provider_id} has no model {ref.model_id!r}: built in is {ref.provider_id}/{BUILT_IN_MODEL}; "
+                f'a GGUF file of your own is named with path = "…" under [providers.{ref.provider_id}]'
+            )
+        local.check_installed(_path_of(provider))
+        return Reach(info=local_info(ref, provider), endpoint=None)
+    endpoint = endpoint_of(ref.provider_id, provider, env)
+    if endpoint.api_key is None and endpoint.auth != "none":
+        raise KeyMissingError(
+            f"provider {ref.provider_id!r} has no key: {endpoint.key_env or 'no variable'} is not set; "
+            f"set it, or name a source under [providers.{ref.provider_id}]"
+        )
+    return Reach(info=model_info(ref, provider), endpoint=endpoint)
+
+
 async def resolve_model(
     runtime: Runtime, settings: Settings, *, text: str | None, redactor: Redactor
 ) -> ResolvedModel:
@@ -70,30 +107,19 @@ async def resolve_model(
     Raises: ConfigError (none set), ModelUnknownError, KeyMissingError.
     """
     config = settings.config
-    if text is None:
-        raise ConfigError(_no_model(runtime.env))
-    ref = parse_model(text)
+    if _waits_for_key(text, config):
+        # A key command may take seconds: the loop, and with it every abort, must stay awake.
+        found = await asyncio.to_thread(reach, text, config, runtime.env)
+    else:
+        found = reach(text, config, runtime.env)
+    ref, endpoint = found.info.ref, found.endpoint
     provider = config.providers.get(ref.provider_id)
     secret_names = tuple(name for entry in PROVIDERS.values() for name in entry.key_envs)
-    if is_local(ref, provider):
-        is_built_in = provider is None or provider.path is None
-        if is_built_in and ref.model_id != BUILT_IN_MODEL:
-            raise ModelUnknownError(
-                f"{ref.provider_id} has no model {ref.model_id!r}: built in is {ref.provider_id}/{BUILT_IN_MODEL}; "
-                f'a GGUF file of your own is named with path = "…" under [providers.{ref.provider_id}]'
-            )
+    if endpoint is None:
         server = await runtime.local_server(ref, provider)
         redactor.add(server.api_key)
-        info = structs.replace(
-            model_info(ref, provider),
-            context_tokens=server.context_tokens,
-            output_tokens=server.output_tokens,
-            takes_tools=not is_built_in,
-            takes_images=False,
-            price=FREE,
-        )
         return ResolvedModel(
-            info=info,
+            info=found.info,
             endpoint=Endpoint(
                 provider_id=ref.provider_id,
                 api="openai-completions",
@@ -101,29 +127,45 @@ async def resolve_model(
                 api_key=server.api_key,
                 auth="bearer",
             ),
-            is_small=is_built_in,
+            is_small=_path_of(provider) is None,
             secret_env_names=secret_names,
             secret_values=(server.api_key,),
             notices=(("model.local", server.description),),
         )
-    if provider is not None and (provider.api_key_command or provider.api_key_file):
-        # A key command may take seconds: the loop, and with it every abort, must stay awake.
-        endpoint = await asyncio.to_thread(endpoint_of, ref.provider_id, provider, runtime.env)
-    else:
-        endpoint = endpoint_of(ref.provider_id, provider, runtime.env)
-    if endpoint.api_key is None and endpoint.auth != "none":
-        raise KeyMissingError(
-            f"provider {ref.provider_id!r} has no key: {endpoint.key_env or 'no variable'} is not set; "
-            f"set it, or name a source under [providers.{ref.provider_id}]"
-        )
     if endpoint.api_key is not None:
         redactor.add(endpoint.api_key)
     return ResolvedModel(
-        info=model_info(ref, provider),
+        info=found.info,
         endpoint=endpoint,
         secret_env_names=(*secret_names, *key_variables(ref.provider_id, provider)),
         secret_values=(endpoint.api_key,) if endpoint.api_key is not None else (),
     )
+
+
+def _waits_for_key(text: str | None, config: Config) -> bool:
+    provider = config.providers.get((text or "").partition("/")[0])
+    return provider is not None and bool(provider.api_key_command or provider.api_key_file)
+
+
+def local_info(ref: ModelRef, provider: ProviderConfig | None) -> ModelInfo:
+    """What a local model holds once it is served: its server's limits, no price, tools only of a file of the user's."""
+    from mcode_exec.providers import local
+
+    path = _path_of(provider)
+    return structs.replace(
+        model_info(ref, provider),
+        context_tokens=local.CONTEXT_TOKENS,
+        output_tokens=local.output_limit(path),
+        takes_tools=path is not None,
+        takes_images=False,
+        price=FREE,
+        source="built-in" if path is None else "config",
+    )
+
+
+def _path_of(provider: ProviderConfig | None) -> str | None:
+    """The file of a local model; None: the built-in one."""
+    return None if provider is None else provider.path
 
 
 def is_local(ref: ModelRef, provider: ProviderConfig | None) -> bool:

@@ -93,11 +93,12 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     found = await _existing_session(runtime, invocation, workspace, project)
     existing = found.session if found is not None else None
     agent, agent_notices = _agent_of(settings, existing)
+    settings = resolving.with_agent(settings, agent, invocation)
     model = await resolve_model(
         runtime, settings, text=_model_text(invocation, settings, agent, existing), redactor=redactor
     )
     _check_attachments(prompt, model)
-    resolving.check_price(settings.limits, model)
+    resolving.check_price(settings.limits, model.info)
     preset, rules = resolving.rule_set(settings, agent, invocation, existing, is_new=existing is None)
     effort = invocation.effort or (existing.effort if existing is not None else None)
     choice = await choose(

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec import config as configuration
 from mcode_exec.agent.ports import Limits
 from mcode_exec.config import AgentConfig, Config
 from mcode_exec.errors import ConfigError, InvocationError, PriceUnknownError
-from mcode_exec.executor.models import ResolvedModel
 from mcode_exec.executor.reading import read_source
 from mcode_exec.permissions.rules import RuleSet, layer, parse_flag_rule, rules_from_table
 from mcode_exec.records.invocation import FlagRule, Invocation
+from mcode_exec.records.model import ModelInfo
 from mcode_exec.records.permission import Preset, Rule
 from mcode_exec.records.session import Session
 from mcode_exec.tools import registry
@@ -44,6 +44,11 @@ def resolve(invocation: Invocation, env: Mapping[str, str], workspace: str) -> S
     config = configuration.load(
         flag_file=invocation.config_file, env=env, workspace=workspace, trust_flag=invocation.trust_workspace
     )
+    return settings_of(invocation, config)
+
+
+def settings_of(invocation: Invocation, config: Config) -> Settings:
+    """Everything that the flags say over `config`.  Raises: ConfigError, InvocationError."""
     agent = _agent(config, invocation.agent)
     timeout_s, timeout_source = invocation.timeout_s, "--timeout"
     if timeout_s is None:
@@ -57,6 +62,13 @@ def resolve(invocation: Invocation, env: Mapping[str, str], workspace: str) -> S
         timeout_s=timeout_s,
         timeout_source=timeout_source,
     )
+
+
+def with_agent(settings: Settings, agent: AgentConfig | None, invocation: Invocation) -> Settings:
+    """The settings of a turn whose agent is its session's, not a flag's.  Raises: ConfigError."""
+    if agent is settings.agent:
+        return settings
+    return structs.replace(settings, agent=agent, tools=_tools(invocation, agent))
 
 
 def _flag_rule(rule: FlagRule) -> Rule:
@@ -111,12 +123,12 @@ def _limits(invocation: Invocation, config: Config) -> Limits:
     )
 
 
-def check_price(limits: Limits, model: ResolvedModel) -> None:
+def check_price(limits: Limits, model: ModelInfo) -> None:
     """A cost limit needs a price: an unknown one is never treated as free."""
-    if limits.max_cost_usd is not None and model.info.price is None:
+    if limits.max_cost_usd is not None and model.price is None:
         raise PriceUnknownError(
             f"a cost limit of {limits.max_cost_usd} USD ({limits.sources.get('cost')}) cannot be kept: "
-            f"the price of {model.info.ref} is unknown; set `cost` for it in the config"
+            f"the price of {model.ref} is unknown; set `cost` for it in the config"
         )
 
 

@@ -155,7 +155,7 @@ def endpoint_of(
     if entry is None and config is None:
         raise unknown_provider(provider_id)
     base_url_env = entry.base_url_env if entry else f"{_variable_stem(provider_id)}_BASE_URL"
-    base_url = text_variable(env, base_url_env).strip() or (config.base_url if config else None) or ""
+    base_url = _url_variable(env, base_url_env) or (config.base_url if config else None) or ""
     api = _api_of(provider_id, entry, config, has_own_url=bool(base_url))
     base_url = base_url or (entry.base_urls.get(api, "") if entry else "")
     if not base_url:
@@ -173,6 +173,19 @@ def endpoint_of(
         query=dict(config.query) if config else {},
         key_env=" or ".join(key_variables(provider_id, config)) or None,
     )
+
+
+def _url_variable(env: Mapping[str, str], name: str) -> str:
+    """The address that a variable holds; empty where it is unset.  Raises: ConfigError for what is none."""
+    value = text_variable(env, name).strip()
+    if not value:
+        return ""
+    from mcode_exec.config import values
+
+    try:
+        return values.base_url(value)
+    except values.WrongValueError as wrong:
+        raise ConfigError(f"{name} {wrong}.") from None
 
 
 def unknown_provider(provider_id: str) -> ModelUnknownError:

