@@ -9,7 +9,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import NoReturn
 
-from mcode_exec.agent.ports import Limits, TurnState
+from mcode_exec.agent.ports import Limits
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import LimitReachedError
 from mcode_exec.records.model import ModelInfo
 from mcode_exec.records.result import LimitHit

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from mcode_exec.agent.limits import check_before_call, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
-from mcode_exec.agent.ports import AgentTask, Ports, TurnState
+from mcode_exec.agent.ports import AgentTask, Ports
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import ModelCallError
 from mcode_exec.ids import new_message_id
 from mcode_exec.records.frame import AttemptVoided, BlockDelta, CallRetrying, Said

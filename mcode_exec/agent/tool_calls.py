@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mcode_exec.agent.loop_guard import LoopGuard
-from mcode_exec.agent.ports import AgentTask, Ports, TurnState
+from mcode_exec.agent.ports import AgentTask, Ports
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.ids import new_message_id
 from mcode_exec.records.frame import Denied, ToolRunning
 from mcode_exec.records.history import Block, HistoryRecord, Message, ToolCallBlock, ToolResultBlock

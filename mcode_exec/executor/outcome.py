@@ -11,7 +11,7 @@ from decimal import Decimal
 import msgspec
 
 from mcode_exec.abort import AbortScope
-from mcode_exec.agent.ports import TurnState
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.durations import format_duration
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.records.invocation import Invocation

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mcode_exec.agent.ports import AgentTask, TurnState
+from mcode_exec.agent.ports import AgentTask
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
 from mcode_exec.executor.images import RequestImages

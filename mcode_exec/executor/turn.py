@@ -17,8 +17,9 @@ import msgspec
 from mcode_exec.abort import AbortScope
 from mcode_exec.agent.instructions import read_instructions
 from mcode_exec.agent.loop import AgentLoop
-from mcode_exec.agent.ports import AgentTask, TurnState
+from mcode_exec.agent.ports import AgentTask
 from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.config import agent_prompt
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.executor import outcome

@@ -10,7 +10,8 @@ from typing import Any
 
 from mcode_exec.agent.limits import Limits
 from mcode_exec.agent.loop import AgentLoop
-from mcode_exec.agent.ports import AgentTask, TurnState
+from mcode_exec.agent.ports import AgentTask
+from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import LeaseLostError
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
