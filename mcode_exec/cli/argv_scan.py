@@ -27,10 +27,11 @@ def scan(argv: Sequence[str]) -> Wanted:
     if flags[:1] != ["exec"]:
         return Wanted(verbose="-v" in flags)
     named = _last_value(flags, "--output-format")
+    writes = "--dry-run" not in flags
     return Wanted(
         output_format=_FORMATS.get(named or "", "text"),
-        result_file=_last_value(flags, "--result") or None,
-        diagnostics_dir=_last_value(flags, "--diagnostics-dir") or None,
+        result_file=(_last_value(flags, "--result") or None) if writes else None,
+        diagnostics_dir=(_last_value(flags, "--diagnostics-dir") or None) if writes else None,
         verbose="-v" in flags or "--verbose" in flags,
     )
 

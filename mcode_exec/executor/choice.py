@@ -7,11 +7,8 @@ inside admission.
 
 from __future__ import annotations
 
-import os
-
 from msgspec import Struct
 
-from mcode_exec.errors import SessionError
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.session import Project, Session
 from mcode_exec.sessions import making
@@ -44,13 +41,8 @@ async def choose(
     new_session: Session,
     found: Found | None,
 ) -> Choice:
-    """The session to run in `workspace`: the one that was found, else a new one, which is stored here.
-
-    Raises: SessionError (`workspace_mismatch`).
-    """
+    """The session to run in `workspace`: the one that was found, else a new one, which is stored here."""
     if found is not None and invocation.session_key is None:
-        if invocation.session is not None:
-            _check_workspace(found.session, invocation, workspace)
         return Choice(
             session=found.session,
             is_new=False,
@@ -70,16 +62,4 @@ async def choose(
         project=project,
         workspace=workspace,
         notices=notices,
-    )
-
-
-def _check_workspace(session: Session, invocation: Invocation, workspace: str) -> None:
-    if session.workspace == workspace or invocation.cwd is not None:
-        return
-    gone = "" if os.path.isdir(session.workspace) else " (which is gone)"
-    raise SessionError(
-        f"session {session.id} belongs to {session.workspace}{gone}, not to {workspace}: "
-        f"`mcode exec --session {session.id} --cwd .` moves it here, "
-        f"`mcode exec --session {session.id} --cwd @recorded` runs it there",
-        code="workspace_mismatch",
     )

@@ -1,107 +1,186 @@
-"""`--dry-run`: what would run, with the source of each value; no model call, no session, no store."""
+"""`--dry-run`: what would run, with the source of each value; no model call, and nothing made or changed.
+
+Invariant: a run that could not start ends a dry run too, with the same error
+and in the same order: outputs, data directory, configuration, input, session,
+model.  What only happens later (a busy session, the provider's answer) is not
+foreseen.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
-
-import msgspec
 
 from mcode_exec import config as configuration
 from mcode_exec import paths
-from mcode_exec.errors import McodeError
-from mcode_exec.executor.models import is_local, parse_model
-from mcode_exec.executor.prompt import read_prompt
-from mcode_exec.executor.settings import resolve, rule_set
-from mcode_exec.executor.workspaces import workspace_of
+from mcode_exec.clock import SystemClock
+from mcode_exec.config import Config
+from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.models import Reach, reach
+from mcode_exec.executor.prompt import Prompt
+from mcode_exec.executor.runtime import unusable_data
+from mcode_exec.executor.turn_plan import (
+    TurnPlan,
+    check_attachments,
+    find_repository,
+    plan_turn,
+    read_input,
+)
+from mcode_exec.executor.workspaces import recorded_workspace, workspace_of
+from mcode_exec.output.files import check_target
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
-from mcode_exec.providers import catalogue
+from mcode_exec.records.history import TextBlock
 from mcode_exec.records.invocation import Invocation
+from mcode_exec.sessions import making
+from mcode_exec.store.database import Store
+from mcode_exec.store.filesystem import check_directory
+from mcode_exec.workspace import git
 
 
 async def describe(invocation: Invocation) -> dict[str, Any]:
-    """The resolved invocation as plain values.  Raises what the run itself would raise before a model call."""
+    """The resolved invocation as plain values.  Raises what the run itself would raise before its first model call."""
     env = dict(os.environ)
-    workspace = workspace_of(invocation, env) or "@recorded"
-    settings = resolve(invocation, env, workspace if workspace != "@recorded" else os.getcwd())
-    prompt = await read_prompt(invocation)
-    preset, rules = rule_set(settings, settings.agent, invocation, None, is_new=True)
+    outputs = _checked_outputs(invocation)
     data = None if invocation.ephemeral else paths.data_dir(invocation.data_dir, env)
+    if data is not None:
+        _check_data_directory(data)
+    async with _looking(data) as store:
+        workspace = workspace_of(invocation, env)
+        if workspace is None:
+            assert invocation.session is not None
+            workspace = await recorded_workspace(store, invocation.session)
+        settings = resolving.resolve(invocation, env, workspace)
+        given = await read_input(invocation)
+        repository, _ = await find_repository(store, git.find_root(workspace))
+        plan = await plan_turn(
+            store,
+            "" if data is None else paths.sessions_dir(data),
+            invocation,
+            settings,
+            workspace=workspace,
+            project=making.project_of(workspace, repository, SystemClock().now_ms()),
+        )
+    found = await asyncio.to_thread(reach, plan.model_text, settings.config, env)
+    check_attachments(given.prompt, found.info)
+    resolving.check_price(settings.limits, found.info)
     scope = Scope(workspace=workspace, home=paths.home(env), temp_dir=None, data_dir=data)
-    config = settings.config
-    text, source = _model(invocation, settings, config)
     return {
         "invocation": {
             "workspace": workspace,
-            "session": _session(invocation),
-            "prompt": prompt.text[:500],
-            "promptBytes": sum(len(msgspec.json.encode(block)) for block in prompt.content),
-            "attachments": [block.filename for block in prompt.content if hasattr(block, "filename")],
+            "session": _session(invocation, plan),
+            **_prompt(invocation, given.prompt),
             "dataDir": data,
-            "agent": settings.agent.name if settings.agent is not None else None,
+            "agent": plan.agent.name if plan.agent is not None else None,
+            "effort": plan.effort,
             "onAsk": invocation.on_ask,
             "outputFormat": invocation.output_format,
+            "outputs": outputs,
             "timeoutSeconds": settings.timeout_s,
         },
-        "model": _describe_model(text, source, config, env),
-        "limits": {
-            "maxSteps": settings.limits.max_steps,
-            "maxCostUsd": None if settings.limits.max_cost_usd is None else str(settings.limits.max_cost_usd),
-            "maxTokens": settings.limits.max_tokens,
-            "sources": settings.limits.sources,
-        },
+        "model": _model(found, plan, settings.config),
+        "limits": _limits(plan),
         "config": {
-            "files": list(config.files),
-            "isWorkspaceTrusted": config.is_workspace_trusted,
-            "sources": config.sources,
+            "files": list(settings.config.files),
+            "isWorkspaceTrusted": settings.config.is_workspace_trusted,
+            "sources": settings.config.sources,
         },
-        "tools": list(settings.tools),
-        "permission": {"preset": preset, "rules": Judge(rules, scope).describe()},
+        "tools": list(plan.settings.tools) if found.info.takes_tools else [],
+        "permission": {"preset": plan.preset, "rules": Judge(plan.rules, scope).describe()},
     }
 
 
-def _session(invocation: Invocation) -> str:
-    if invocation.session is not None:
-        return invocation.session
-    if invocation.continue_latest:
-        return "the newest of the workspace"
-    if invocation.session_key is not None:
-        return f"the one bound to the key {invocation.session_key}"
-    return "a private one, removed afterwards" if invocation.ephemeral else "a new one"
+def _checked_outputs(invocation: Invocation) -> dict[str, str]:
+    """The files that the run would write, by flag.  Raises: OutputWriteFailedError."""
+    targets = {
+        "--events": invocation.events_file,
+        "-o": invocation.output_file,
+        "--result": invocation.result_file,
+        "--session-id-file": invocation.session_id_file,
+    }
+    given = {flag: path for flag, path in targets.items() if path is not None}
+    for flag, path in given.items():
+        check_target(flag, path)
+    return given
 
 
-def _model(invocation: Invocation, settings: Any, config: configuration.Config) -> tuple[str | None, str]:
-    if invocation.model is not None:
-        return invocation.model, "--model"
-    if settings.agent is not None and settings.agent.model is not None:
-        return settings.agent.model, f"agent {settings.agent.name}"
-    return config.model, configuration.source_of(config, "model")
+def _check_data_directory(data: str) -> None:
+    """Raise StoreFailedError unless the store is there, or could be made."""
+    if os.path.isdir(data):
+        check_directory(data)
+        return
+    nearest = data
+    while not os.path.lexists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest):
+        raise unusable_data(data, os.strerror(errno.ENOTDIR))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise unusable_data(data, os.strerror(errno.EACCES))
 
 
-def _describe_model(
-    text: str | None, source: str, config: configuration.Config, env: dict[str, str]
-) -> dict[str, Any]:
-    if text is None:
-        return {"name": None, "problem": "no model is set"}
+@asynccontextmanager
+async def _looking(data: str | None) -> AsyncIterator[Store]:
+    """The store as it stands; an empty one where there is none."""
+    path = None if data is None else paths.database_file(data)
+    store = await Store.open_read_only(path, SystemClock())
     try:
-        ref = parse_model(text)
-        provider = config.providers.get(ref.provider_id)
-        info = catalogue.model_info(ref, provider)
-        described: dict[str, Any] = {
-            "name": str(ref),
-            "source": source,
-            "contextTokens": info.context_tokens,
-            "outputTokens": info.output_tokens,
-            "limitsFrom": info.source,
-            "priceUsdPerMillion": None
-            if info.price is None
-            else {"input": str(info.price.input), "output": str(info.price.output)},
+        yield store
+    finally:
+        await store.close()
+
+
+def _session(invocation: Invocation, plan: TurnPlan) -> dict[str, Any]:
+    """What the turn would continue; without an id it begins a session."""
+    session = plan.session
+    if session is not None:
+        return {
+            "id": session.id,
+            "workspace": session.workspace,
+            "title": session.title,
+            "status": session.status,
         }
-        if not is_local(ref, provider):
-            endpoint = catalogue.endpoint_of(ref.provider_id, provider, env, with_key=False)
-            described["api"] = endpoint.api
-            described["keyFrom"] = endpoint.key_env
-    except McodeError as error:
-        return {"name": text, "source": source, "problem": error.message}
+    return {"id": None, "isPrivate": invocation.ephemeral, "key": invocation.session_key}
+
+
+def _prompt(invocation: Invocation, prompt: Prompt) -> dict[str, Any]:
+    # each file is one block, after the words
+    words = prompt.content[: len(prompt.content) - len(invocation.files)]
+    return {
+        "prompt": prompt.text[:500],
+        "promptBytes": sum(len(block.text.encode()) for block in words if isinstance(block, TextBlock)),
+        "attachments": [os.path.basename(path) for path in invocation.files],
+    }
+
+
+def _model(found: Reach, plan: TurnPlan, config: Config) -> dict[str, Any]:
+    info, endpoint = found.info, found.endpoint
+    described: dict[str, Any] = {
+        "name": str(info.ref),
+        "source": plan.model_source,
+        "contextTokens": info.context_tokens,
+        "outputTokens": info.output_tokens,
+        "limitsFrom": info.source,
+        "priceUsdPerMillion": None
+        if info.price is None
+        else {"input": str(info.price.input), "output": str(info.price.output)},
+    }
+    if endpoint is not None:
+        provider = config.providers.get(info.ref.provider_id)
+        source = None if provider is None else configuration.key_source(provider)
+        described["api"] = endpoint.api
+        described["keyFrom"] = endpoint.key_env or source
     return described
+
+
+def _limits(plan: TurnPlan) -> Mapping[str, Any]:
+    limits = plan.settings.limits
+    return {
+        "maxSteps": limits.max_steps,
+        "maxCostUsd": None if limits.max_cost_usd is None else str(limits.max_cost_usd),
+        "maxTokens": limits.max_tokens,
+        "sources": limits.sources,
+    }

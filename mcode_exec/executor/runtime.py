@@ -74,10 +74,7 @@ class Runtime:
                 if not os.path.isdir(directory):
                     paths.make_private_dir(directory)
         except OSError as error:
-            raise StoreFailedError(
-                f"the data directory {self.data} cannot be used: {error.strerror or error}; "
-                "name another with --data-dir or MCODE_HOME"
-            ) from error
+            raise unusable_data(self.data, error.strerror or str(error)) from error
         check_directory(self.data)
         self._owner = Owner.hold(run_dir)
         self._store = await Store.open(paths.database_file(self.data), self.clock)
@@ -166,3 +163,9 @@ class Runtime:
 
             await asyncio.to_thread(shutil.rmtree, self.data, ignore_errors=True)
             self._is_private = False
+
+
+def unusable_data(data: str, reason: str) -> StoreFailedError:
+    return StoreFailedError(
+        f"the data directory {data} cannot be used: {reason}; name another with --data-dir or MCODE_HOME"
+    )

@@ -91,9 +91,7 @@ class OutputFile:
         if number in (1, 2):
             self.channel = self._writer.stdout if number == 1 else self._writer.stderr
             return
-        flags = fcntl.fcntl(number, fcntl.F_GETFL)
-        if flags & os.O_ACCMODE == os.O_RDONLY:
-            raise OSError(errno.EBADF, "the descriptor is open for reading only")
+        _check_descriptor(number)
         duplicate = os.dup(number)
         if stat.S_ISREG(os.fstat(duplicate).st_mode):
             self._fd = duplicate
@@ -219,6 +217,46 @@ class OutputFile:
     def _failed(self, error: OSError) -> OutputWriteFailedError:
         reason = error.strerror or str(error)
         return OutputWriteFailedError(f"{self.flag}: cannot write {self.path!r}: {reason}.")
+
+
+def check_target(flag: str, path: str) -> None:
+    """Raise OutputWriteFailedError if `prepare` would; nothing is made, opened for anybody to see, or changed."""
+    try:
+        number = descriptor_of(path)
+        if number is not None:
+            _check_descriptor(number)
+        else:
+            _check_path(path)
+    except OSError as error:
+        raise OutputWriteFailedError(f"{flag}: cannot write {path!r}: {error.strerror or error}.") from error
+
+
+def _check_path(path: str) -> None:
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        _check_directory(os.path.dirname(os.path.realpath(path)))
+        return
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _check_directory(directory: str) -> None:
+    """A file without a name shows whether one could be made; where there are none, the rights must do."""
+    try:
+        os.close(os.open(directory, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            raise
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
+
+
+def _check_descriptor(number: int) -> None:
+    if fcntl.fcntl(number, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+        raise OSError(errno.EBADF, "the descriptor is open for reading only")
 
 
 def _create_beside(target: str) -> tuple[str, int]:

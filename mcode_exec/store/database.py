@@ -129,6 +129,23 @@ class Store:
             raise
         return store
 
+    @classmethod
+    async def open_read_only(cls, path: str | None, clock: Clock) -> Store:
+        """What is at `path`, or an empty store where nothing is or may be; no file is made or changed.
+
+        Raises: StoreFailedError, StoreBusyError.
+        """
+        from mcode_exec.store.looking import look
+
+        thread = StoreThread()
+        store = cls(path or ":memory:", peewee.SqliteDatabase(None), thread, clock)
+        try:
+            store._database = await store._retry(lambda: look(store.path, clock))
+        except BaseException:
+            thread.stop()
+            raise
+        return store
+
     async def close(self) -> None:
         """Close the connection; safe to call twice."""
         if not self._is_closed:

@@ -69,25 +69,119 @@ def test_no_secret_is_shown(mcode: Mcode, form: str) -> None:
     assert SECRET not in run.out + run.err
 
 
-def test_what_a_run_would_refuse_a_dry_run_refuses_too(mcode: Mcode, tmp_path: Path) -> None:
-    for args, code in (
-        (("p", "--timeout", "5"), 2),
-        (("p", "--cwd", "missing"), 2),
-        (("p", "--agent", "nobody"), 3),
-        (("p", "--tools", "nonsense"), 2),
-        (("p", "--allow", "nonsense:*"), 2),
-        (("p", "--file", "missing"), 2),
-        (("p", "--config", "missing"), 3),
-        ((), 2),
-    ):
-        run = mcode.exec(*args, "--dry-run", "--output-format", "json")
-        assert run.code == code, (args, run)
-        assert run.result["exitCode"] == code
+REFUSED: list[tuple[tuple[str, ...], int]] = [
+    (("p", "--timeout", "5"), 2),
+    (("p", "--cwd", "missing"), 2),
+    (("p", "--agent", "nobody"), 3),
+    (("p", "--tools", "nonsense"), 2),
+    (("p", "--allow", "nonsense:*"), 2),
+    (("p", "--file", "missing"), 2),
+    (("p", "--config", "missing"), 3),
+    (("p", "--model", "no/such"), 3),
+    (("p", "--model", "openai/gpt-5"), 77),
+    (("p", "--session", "mvs_" + "0" * 32), 4),
+    (("p", "--session", "mvs_00000000"), 4),
+    (("p", "--session", "mvs_00000000", "--cwd", "@recorded"), 4),
+    (("p", "--continue"), 4),
+    (("p", "-o", "/nonexist/x"), 74),
+    (("p", "--events", "dir"), 74),
+    (("p", "--result", "file/x"), 74),
+    (("p", "--session-id-file", "/dev/fd/99"), 74),
+    (("p", "--data-dir", "file/data"), 74),
+    (("p", "--data-dir", "file"), 74),
+    ((), 2),
+]
+
+
+@pytest.mark.parametrize(("args", "code"), REFUSED, ids=[" ".join(args) for args, _ in REFUSED])
+def test_what_a_run_would_refuse_a_dry_run_refuses_with_the_same_error(
+    mcode: Mcode, peer: Peer, args: tuple[str, ...], code: int
+) -> None:
+    (mcode.workspace / "dir").mkdir()
+    (mcode.workspace / "file").touch()
+    run = mcode.exec(*args, "--dry-run", "--output-format", "json").check(code)
+    assert run.result["exitCode"] == code
     assert not mcode.data.exists()
+    assert sorted(path.name for path in mcode.workspace.iterdir()) == ["dir", "file"]
+    real = mcode.exec(*args, "--output-format", "json").check(code)
+    assert real.result["error"] == run.result["error"]
+    assert not peer.calls
 
 
-def test_a_dry_run_shows_the_problem_with_a_model(mcode: Mcode) -> None:
-    assert described(mcode, "p", "--model", "no/such")["model"]["problem"]
+def test_a_dry_run_that_is_refused_writes_no_result_and_no_report(mcode: Mcode) -> None:
+    args = ("p", "--agent", "nobody", "--result", "r", "--diagnostics-dir", "d", "-o", "o")
+    mcode.exec(*args, "--dry-run").check(3)
+    assert list(mcode.workspace.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["--session", "prefix", "--continue", "--session-key", "--request-id"])
+def test_a_dry_run_shows_the_session_that_would_go_on(mcode: Mcode, kind: str) -> None:
+    how = {"--session-key": ("--session-key", "k"), "--request-id": ("--request-id", "r")}.get(kind, ())
+    made = mcode.exec("first words", *how, "--effort", "low", "--output-format", "json").check()
+    session = made.result["sessionId"]
+    again = {
+        "--session": ("--session", session),
+        "prefix": ("--session", session[:14]),
+        "--continue": ("-c",),
+    }
+    before = {path: path.stat().st_mtime_ns for path in mcode.data.rglob("*")}
+    found = described(mcode, "p", *again.get(kind, how))["invocation"]
+    assert found["session"] == {
+        "id": session,
+        "workspace": str(mcode.workspace),
+        "title": "first words",
+        "status": "idle",
+    }
+    assert found["effort"] == "low"
+    assert {path: path.stat().st_mtime_ns for path in mcode.data.rglob("*")} == before
+    assert described(mcode, "p")["invocation"]["session"]["id"] is None
+
+
+def test_a_dry_run_looks_at_a_store_that_others_have_open(mcode: Mcode, peer: Peer) -> None:
+    peer.script(say("one"), hang())
+    session = mcode.exec("p", "--output-format", "json").check().result["sessionId"]
+    running = mcode.start("exec", "p", "--session", session)
+    peer.wait_for(2)
+    found = described(mcode, "p", "--continue")["invocation"]["session"]
+    assert (found["id"], found["status"]) == (session, "started")
+    running.kill()
+    running.finish(10)
+    left = sorted(mcode.data.rglob("*"))
+    assert described(mcode, "p", "--continue")["invocation"]["session"]["id"] == session
+    assert sorted(mcode.data.rglob("*")) == left
+
+
+def test_a_session_of_another_workspace_is_refused_as_the_run_refuses_it(mcode: Mcode) -> None:
+    session = mcode.exec("p", "--output-format", "json").check().result["sessionId"]
+    elsewhere = mcode.root / "elsewhere"
+    elsewhere.mkdir()
+    args = ("p", "--session", session, "--output-format", "json")
+    dry, real = mcode.exec(*args, "--dry-run", cwd=elsewhere), mcode.exec(*args, cwd=elsewhere)
+    assert dry.result["error"] == real.result["error"]
+    assert dry.code == real.code == 4
+    recorded = described(mcode, "p", "--session", session, "--cwd", "@recorded", cwd=elsewhere)
+    assert recorded["invocation"]["workspace"] == str(mcode.workspace)
+
+
+def test_a_dry_run_leaves_every_output_as_it_stands(mcode: Mcode) -> None:
+    flags = []
+    for flag in ("--events", "--result", "-o", "--session-id-file"):
+        path = mcode.workspace / flag.strip("-")
+        path.write_text("old")
+        flags += [flag, path.name]
+    before = mcode.workspace.stat().st_mtime_ns
+    assert described(mcode, "p", *flags)["invocation"]["outputs"]["-o"] == "o"
+    assert {path.read_text() for path in mcode.workspace.iterdir()} == {"old"}
+    assert mcode.workspace.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(("words", "size"), [("hi", 2), ("é\n€", 6)])
+def test_the_prompt_is_counted_in_its_own_bytes(mcode: Mcode, words: str, size: int) -> None:
+    (mcode.workspace / "notes.txt").write_text("attached")
+    found = described(mcode, words, "--file", "notes.txt")["invocation"]
+    assert (found["promptBytes"], found["attachments"]) == (size, ["notes.txt"])
+    given = described(mcode, "--input", "-", input="x" * 300_000)["invocation"]
+    assert given["promptBytes"] == 300_000
 
 
 # reports

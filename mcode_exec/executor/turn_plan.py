@@ -1,0 +1,192 @@
+"""What a turn comes to: the session it continues, its agent, what names its model, its rules.
+
+Reads the store and changes nothing: a run goes on from here, `--dry-run` stops
+here.  What cannot be run is refused in the same words to both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mcode_exec import config as configuration
+from mcode_exec.errors import InvocationError, SessionError
+from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.prompt import Prompt, read_prompt
+from mcode_exec.executor.settings import Settings
+from mcode_exec.permissions.rules import RuleSet
+from mcode_exec.records.history import FileBlock, ImageBlock
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.model import ModelInfo
+from mcode_exec.records.permission import Preset
+from mcode_exec.records.session import Project, Session
+from mcode_exec.sessions import finding
+from mcode_exec.sessions.finding import Found
+from mcode_exec.store import session_rows, turn_rows
+from mcode_exec.store.database import Store
+from mcode_exec.workspace import git
+
+if TYPE_CHECKING:
+    from mcode_exec.config import AgentConfig
+
+
+class Input(Struct, frozen=True, kw_only=True):
+    """What the invocation says, read."""
+
+    prompt: Prompt
+    #: text of --system-prompt-file
+    base_prompt: str | None
+
+
+class TurnPlan(Struct, frozen=True, kw_only=True):
+    """A turn in a session that exists already, or in a new one."""
+
+    settings: Settings
+    found: Found | None
+    agent: AgentConfig | None
+    #: what names the model, and where that stands
+    model_text: str | None
+    model_source: str
+    effort: str | None
+    preset: Preset
+    rules: RuleSet
+    #: (code, message)
+    notices: tuple[tuple[str, str], ...]
+
+    @property
+    def session(self) -> Session | None:
+        return None if self.found is None else self.found.session
+
+
+async def read_input(invocation: Invocation) -> Input:
+    """Everything that the invocation gives to read.  Raises: InvocationError."""
+    if invocation.request_id is not None and not invocation.request_id.strip():
+        raise InvocationError("--request-id is empty")
+    prompt = await read_prompt(invocation)
+    base_prompt = None
+    if invocation.system_prompt_file is not None:
+        base_prompt = await resolving.read_system_prompt(invocation.system_prompt_file)
+    return Input(prompt=prompt, base_prompt=base_prompt)
+
+
+async def plan_turn(
+    store: Store,
+    sessions_dir: str,
+    invocation: Invocation,
+    settings: Settings,
+    *,
+    workspace: str,
+    project: Project,
+) -> TurnPlan:
+    """The turn that `invocation` asks for.
+
+    Raises: SessionError for a session that does not exist or belongs elsewhere; InvocationError, ConfigError.
+    """
+    found = await _existing_session(store, sessions_dir, invocation, workspace, project)
+    existing = found.session if found is not None else None
+    if existing is not None and invocation.session is not None:
+        _check_workspace(existing, invocation, workspace)
+    agent, notices = _agent_of(settings, existing)
+    settings = resolving.with_agent(settings, agent, invocation)
+    text, source = _model_of(invocation, settings, agent, existing)
+    preset, rules = resolving.rule_set(settings, agent, invocation, existing, is_new=existing is None)
+    return TurnPlan(
+        settings=settings,
+        found=found,
+        agent=agent,
+        model_text=text,
+        model_source=source,
+        effort=invocation.effort or (existing.effort if existing is not None else None),
+        preset=preset,
+        rules=rules,
+        notices=notices,
+    )
+
+
+async def find_repository(store: Store, root: str | None) -> tuple[str | None, str | None]:
+    """What names the repository at `root`, and the key under which that is still to be kept, if it is."""
+    if root is None:
+        return None, None
+    key = git.directory_key(root)
+    if key is not None:
+        kept = await store.read(lambda: session_rows.find_repository(key))
+        if kept is not None:
+            return kept, None
+    return await asyncio.to_thread(git.root_commit, root), key
+
+
+def check_attachments(prompt: Prompt, model: ModelInfo) -> None:
+    """An attachment that the model cannot see would be answered all the same.  Raises: InvocationError."""
+    if prompt.attachments and not model.takes_images:
+        names = ", ".join(
+            block.filename or block.mime
+            for block in prompt.content
+            if isinstance(block, ImageBlock | FileBlock)
+        )
+        raise InvocationError(f"--file {names}: {model.ref} takes no images; `mcode models` shows which do")
+
+
+async def _existing_session(
+    store: Store, sessions_dir: str, invocation: Invocation, workspace: str, project: Project
+) -> Found | None:
+    """The session the invocation selects, if it exists already."""
+    if invocation.session is not None:
+        return await finding.find_named(store, invocation.session)
+    if invocation.continue_latest:
+        return await finding.find_latest(store, workspace, sessions_dir)
+    if invocation.session_key is None and invocation.request_id is None:
+        return None
+    if invocation.session_key is not None:
+        keyed = await finding.find_keyed(store, project, invocation.session_key)
+        return None if keyed is None else Found(session=keyed)
+    scope = f"project:{project.id}"
+    request_id = invocation.request_id
+    assert request_id is not None
+    earlier = await store.read(lambda: turn_rows.find_request(scope, request_id))
+    if earlier is None:
+        return None
+    return Found(session=await finding.find_exact(store, earlier.session_id))
+
+
+def _check_workspace(session: Session, invocation: Invocation, workspace: str) -> None:
+    if session.workspace == workspace or invocation.cwd is not None:
+        return
+    gone = "" if os.path.isdir(session.workspace) else " (which is gone)"
+    raise SessionError(
+        f"session {session.id} belongs to {session.workspace}{gone}, not to {workspace}: "
+        f"`mcode exec --session {session.id} --cwd .` moves it here, "
+        f"`mcode exec --session {session.id} --cwd @recorded` runs it there",
+        code="workspace_mismatch",
+    )
+
+
+def _agent_of(
+    settings: Settings, existing: Session | None
+) -> tuple[AgentConfig | None, tuple[tuple[str, str], ...]]:
+    """The agent of this turn: the flag's, else the session's if the config still has it."""
+    if settings.agent is not None or existing is None or existing.agent is None:
+        return settings.agent, ()
+    agent = settings.config.agents.get(existing.agent)
+    if agent is None:
+        lost = f"the config has no agent {existing.agent!r} any more; it is left out"
+        return None, (("agent.missing", lost),)
+    return agent, ()
+
+
+def _model_of(
+    invocation: Invocation, settings: Settings, agent: AgentConfig | None, existing: Session | None
+) -> tuple[str | None, str]:
+    """What names the model, and where: flag, agent of this turn, session, agent of the session, config."""
+    if invocation.model is not None:
+        return invocation.model, "--model"
+    if invocation.agent is not None and agent is not None and agent.model is not None:
+        return agent.model, f"agent {agent.name}"
+    if existing is not None and existing.provider_id is not None and existing.model_id is not None:
+        variant = f"#{existing.variant}" if existing.variant else ""
+        return f"{existing.provider_id}/{existing.model_id}{variant}", "session"
+    if agent is not None and agent.model is not None:
+        return agent.model, f"agent {agent.name}"
+    return settings.config.model, configuration.source_of(settings.config, "model")

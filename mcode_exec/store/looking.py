@@ -1,0 +1,46 @@
+"""A store as it stands, for who only looks: no file is made, and nothing in one is changed.
+
+A database that is not there yet is seen as an empty one, and one of an older
+schema through a migrated copy; both live in memory.
+"""
+
+from __future__ import annotations
+
+import os
+from urllib.parse import quote
+
+import peewee
+
+from mcode_exec.clock import Clock
+from mcode_exec.store import migrations, tables
+
+
+def look(path: str, clock: Clock) -> peewee.SqliteDatabase:
+    """The database at `path`, connected for reading by this thread.
+
+    Raises: StoreFailedError for a file that is not ours; peewee's errors.
+    """
+    database = None
+    if os.path.exists(path):
+        database = peewee.SqliteDatabase(_address(path), uri=True, autoconnect=False)
+        database.connect()
+    if database is None or migrations.check_identity(database, path) != migrations.VERSION:
+        database = _in_memory(database, path, clock)
+    tables.bind(database)
+    return database
+
+
+def _address(path: str) -> str:
+    # without its side files nobody has it open, and SQLite would make them only to look
+    is_open = os.path.exists(path + "-wal") or os.path.exists(path + "-shm")
+    return f"file:{quote(path)}?{'mode=ro' if is_open else 'immutable=1'}"
+
+
+def _in_memory(original: peewee.SqliteDatabase | None, path: str, clock: Clock) -> peewee.SqliteDatabase:
+    copy = peewee.SqliteDatabase(":memory:", autoconnect=False)
+    copy.connect()
+    if original is not None:
+        original.connection().backup(copy.connection())
+        original.close()
+    migrations.migrate(copy, migrations.check_identity(copy, path), clock.now_ms())
+    return copy
