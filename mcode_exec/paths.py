@@ -75,6 +75,21 @@ def config_file(flag: str | None, env: Mapping[str, str]) -> str | None:
     return None if base is None else os.path.join(base, ".config", "mcode", "config.toml")
 
 
+def own_directories(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Where mcode keeps data and configuration of this user, whatever a single run uses instead."""
+    unnamed = {name: value for name, value in env.items() if name not in ("MCODE_HOME", "MCODE_CONFIG")}
+    found = []
+    for variables in (env, unnamed):
+        try:
+            found.append(data_dir(None, variables))
+        except ConfigError:
+            continue  # nothing is kept where no directory can be told
+    config = config_file(None, unnamed)
+    if config is not None:
+        found.append(os.path.dirname(config))
+    return tuple(dict.fromkeys(found))
+
+
 def user_path(text: str, env: Mapping[str, str], *, name: str, base: str | None = None) -> str:
     """A path that a user wrote, made absolute from `base` (else the current directory); `~` is expanded.
 

@@ -68,7 +68,13 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     found = await asyncio.to_thread(reach, plan.model_text, settings.config, env)
     check_attachments(given.prompt, found.info)
     resolving.check_price(settings.limits, found.info)
-    scope = Scope(workspace=workspace, home=paths.home(env), temp_dir=None, data_dir=data)
+    scope = Scope(
+        workspace=workspace,
+        home=paths.home(env),
+        temp_dir=None,
+        data_dir=data,
+        own_dirs=paths.own_directories(env),
+    )
     return {
         "invocation": {
             "workspace": workspace,

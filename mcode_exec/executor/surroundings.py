@@ -43,6 +43,7 @@ class Surroundings:
             # Whole outputs are readable by `read`; the floor keeps everything there from being written.
             add_dirs=(self._outputs_dir,),
             data_dir=runtime.data,
+            own_dirs=paths.own_directories(runtime.env),
             config_files=prepared.settings.config.files,
         )
         self._runner: CommandRunner | None = None

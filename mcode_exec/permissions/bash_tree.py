@@ -19,9 +19,10 @@ from tree_sitter import Node
 from mcode_exec.permissions import quoting
 from mcode_exec.permissions.bash_grammar import has_unusual_white_space, parsed, starts_a_word
 from mcode_exec.permissions.bash_words import SCOPES, WordReader, text_of
-from mcode_exec.permissions.directories import after_cd, either
+from mcode_exec.permissions.directories import after_cd, either, listed_below
 from mcode_exec.permissions.script import Redirect, Simple, Word, literal
 from mcode_exec.permissions.tampering import tampers
+from mcode_exec.permissions.variables import Candidates, Variables, assigned_in
 from mcode_exec.permissions.vocabulary import names
 
 _DEEPEST = 60  # levels of nesting; each costs a few Python frames
@@ -32,6 +33,8 @@ _CHAINS = frozenset({"list", "pipeline", "negated_command"})
 #: words that are no commands where they stand unquoted
 _GRAMMAR = names("if then else elif fi do done case esac while until for select in function { } !")
 _LOOPS = frozenset({"for_statement", "while_statement", "c_style_for_statement"})
+_BRANCHES = frozenset({"if_statement", "case_statement"})
+_CLAUSES = frozenset({"elif_clause", "else_clause", "case_item"})
 
 
 class Stdin(Struct, frozen=True):
@@ -39,6 +42,8 @@ class Stdin(Struct, frozen=True):
 
     kind: Literal["none", "stream"] | Word = "none"
     piped_from: frozenset[str] = frozenset()
+    #: what every line of it is some of; empty if that is not known
+    lists: tuple[Word, ...] = ()
 
 
 _NO_STDIN = Stdin()
@@ -47,7 +52,7 @@ _NO_STDIN = Stdin()
 class Walker:
     """One pass over one script."""
 
-    def __init__(self, home: str | None, directories: tuple[str, ...]) -> None:
+    def __init__(self, home: str | None, directories: tuple[str, ...], temp_dir: str | None = None) -> None:
         self.commands: list[Simple] = []
         self.redirects: list[Redirect] = []
         #: scripts in backquotes, to be parsed by the caller
@@ -55,8 +60,12 @@ class Walker:
         self.unparsed: list[str] = []
         self.tampered: set[str] = set()
         self._home = home
-        self._words = WordReader(home, self)
+        self.variables = Variables(
+            {name: literal(value) for name, value in (("HOME", home), ("TMPDIR", temp_dir)) if value}
+        )
+        self._words = WordReader(home, temp_dir, self)
         self._directories = directories
+        self._earlier_directories: tuple[str, ...] = ()
         self._after_cd: tuple[str, ...] | None = None
         self._loops = 0
         self._depth = 0
@@ -102,12 +111,13 @@ class Walker:
         elif kind in SCOPES:
             self._scope(node, stdin)
         elif kind in _LOOPS:
-            self._loops += 1
-            for child in node.children:
-                if child.type == "variable_name" and tampers(text_of(child), quoting.unknown("")):
-                    self.tampered.add(text_of(child))
+            self._loop(node, stdin)
+        elif kind in _BRANCHES:
+            self._branches(node, stdin)
+        elif kind == "function_definition":
+            self.variables.may_hold(assigned_in(node))
             self.visit_children(node, stdin)
-            self._loops -= 1
+            self.variables.may_hold(assigned_in(node))
         elif kind == "variable_assignment":
             self._assignment(node)
         elif kind == "file_redirect":
@@ -135,9 +145,62 @@ class Walker:
         if not starts_a_word(node):
             self.unparsed.append("a comment in it is not understood")
 
+    # -- what may run, or may not ------------------------------------------------------------------------------
+
+    def _loop(self, node: Node, stdin: Stdin) -> None:
+        self._loops += 1
+        # a later round sees what an earlier one has assigned
+        self.variables.may_hold(assigned_in(node))
+        values: list[Word] = []
+        name = ""
+        for child in node.children:
+            if child.type == "variable_name":
+                name = text_of(child)
+                if tampers(name, quoting.unknown("")):
+                    self.tampered.add(name)
+            elif child.type == "do_group":
+                if name:
+                    self.variables.assign_any(name, tuple(values) or (quoting.unknown(f"${name}"),))
+                self.visit(child, stdin)
+            elif name and child.is_named:
+                outer, self._words.open = self._words.open, {}
+                values += self._words.read_all(child)
+                for candidates in self._words.open.values():
+                    values += candidates
+                self._words.open = outer
+            else:
+                self.visit(child, stdin)
+        self._loops -= 1
+
+    def _branches(self, node: Node, stdin: Stdin) -> None:
+        """Each branch starts from what was true before it; afterwards any of them may have run."""
+        before = self.variables.snapshot()
+        ends: list[dict[str, Candidates]] = []
+        for child in node.children:
+            if child.type in _CLAUSES:
+                ends.append(self.variables.snapshot())
+                self.variables.restore(before)
+            self.visit(child, stdin)
+        for end in (*ends, before):
+            self.variables.merge(end)
+
     # -- commands -----------------------------------------------------------------------------------------------
 
     def _command(self, node: Node, stdin: Stdin, more_words: tuple[Word, ...] = ()) -> None:
+        """One command, once for each value that what it names may have."""
+        outer, self._words.open = self._words.open, {}
+        self._command_once(node, stdin, more_words)
+        after = [self._after_cd]
+        for _ in self._words.further_readings():
+            self._command_once(node, stdin, more_words)
+            after.append(self._after_cd)
+        self._words.open = outer
+        if len(after) > 1 and after[0] is not None:
+            self._after_cd = tuple(dict.fromkeys(path for paths in after for path in paths or ()))
+            if not all(after):
+                self._after_cd = ()
+
+    def _command_once(self, node: Node, stdin: Stdin, more_words: tuple[Word, ...]) -> None:
         first = len(self.commands)
         words: list[Word] = []
         lines = [words]
@@ -164,8 +227,10 @@ class Walker:
                     self.unparsed.append("its line ends are not understood")
                     words = []
                     lines.append(words)
-                word = self._words.read(child)
-                words.append(quoting.joined([words.pop(), word]) if words and not gap else word)
+                read = self._words.read_all(child)
+                if words and not gap and read:
+                    read[0] = quoting.joined([words.pop(), read[0]])
+                words.extend(read)
                 end = child.end_byte
         words.extend(more_words)
         substitutes = frozenset(_names(self.commands[first:]))
@@ -179,6 +244,7 @@ class Walker:
                     substitutes=substitutes,
                     directories=self._directories,
                     stdin=stdin.kind,
+                    stdin_lists=stdin.lists,
                 )
             )
 
@@ -190,11 +256,23 @@ class Walker:
             words = words[1:]
         if words and words[0].text in ("cd", "pushd", "popd"):
             self._change_directory(command, words[1:])
+        self.variables.after(command)
 
     def _change_directory(self, command: Simple, arguments: tuple[Word, ...]) -> None:
         after = after_cd(self._directories, command, arguments, home=self._home, in_loop=self._loops > 0)
         self._after_cd = after
+        self._earlier_directories = self._directories
         self._directories = either(self._directories, after) if after else ()
+
+    @property
+    def shell_variables(self) -> dict[str, Candidates]:
+        """Directories as variables of the shell's own."""
+        return {
+            f"{opening}{name}{closing}": tuple(literal(path) for path in paths)
+            for name, paths in (("PWD", self._directories), ("OLDPWD", self._earlier_directories))
+            for opening, closing in (("$", ""), ("${", "}"))
+            if paths
+        }
 
     def _declaration(self, node: Node) -> None:
         first = len(self.commands)
@@ -202,6 +280,7 @@ class Walker:
         for child in node.children:
             if child.type == "variable_assignment":
                 name, value = self._assigned(child)
+                self.variables.assign(name, value, appends=_appends(child))
                 if tampers(name, value):
                     self.tampered.add(name)
                 words.append(quoting.joined([literal(name + "="), value]))
@@ -220,6 +299,7 @@ class Walker:
 
     def _assignment(self, node: Node) -> None:
         name, value = self._assigned(node)
+        self.variables.assign(name, value, appends=_appends(node))
         if tampers(name, value):
             self.tampered.add(name)
 
@@ -238,8 +318,11 @@ class Walker:
             if not child.is_named:
                 continue
             first = len(self.commands)
+            before = self.variables.snapshot()
             self.visit(child, stdin)
-            stdin = Stdin("stream", stdin.piped_from | frozenset(_names(self.commands[first:])))
+            self.variables.restore(before)  # each runs in a shell of its own
+            told = self.commands[first:]
+            stdin = Stdin("stream", stdin.piped_from | frozenset(_names(told)), listed_below(told))
 
     def _list(self, node: Node, stdin: Stdin) -> None:
         chain: list[Node] = []
@@ -248,8 +331,10 @@ class Walker:
             node = node.children[0]
         self._after_cd = None
         self.visit(node, stdin)
+        before = self.variables.snapshot()
         for outer in reversed(chain):
             self._rest_of_list(outer, stdin)
+        self.variables.merge(before)
 
     def _rest_of_list(self, node: Node, stdin: Stdin) -> None:
         """The right side of `&&` runs only where a `cd` on its left worked."""
@@ -259,20 +344,25 @@ class Walker:
         if moved:
             self._directories = moved
         self._after_cd = None
+        before_values = self.variables.snapshot()
         for child in node.children[1:]:
             self.visit(child, stdin)
+        if not is_and:
+            self.variables.merge(before_values)
         if moved:
             self._after_cd = self._after_cd or (moved if self._directories == moved else None)
             self._directories = either(before, self._directories)
 
     def _scope(self, node: Node, stdin: Stdin) -> None:
         saved = (self._directories, self._loops, self._after_cd)
+        values = self.variables.snapshot()
         self._loops = 0
         if node.type == "command_substitution" and text_of(node).lstrip().startswith("`"):
             self.nested.append(quoting.backquoted(text_of(node).strip()[1:-1]))
         else:
             self.visit_children(node, stdin if node.type == "subshell" else Stdin())
         self._directories, self._loops, self._after_cd = saved
+        self.variables.restore(values)
 
     def _redirected(self, node: Node, stdin: Stdin) -> None:
         """The grammar hangs `a && b > f` on the whole list; bash redirects its last command."""
@@ -330,6 +420,14 @@ class Walker:
 
     def _file_redirect(self, node: Node) -> tuple[list[Word], bool]:
         """Note the file; returns words that bash counts as arguments, and whether it replaces stdin."""
+        outer, self._words.open = self._words.open, {}
+        noted = self._file_redirect_once(node)
+        for _ in self._words.further_readings():
+            self._file_redirect_once(node)
+        self._words.open = outer
+        return noted
+
+    def _file_redirect_once(self, node: Node) -> tuple[list[Word], bool]:
         operator = next((c.type for c in node.children if not c.is_named), "")
         targets = [self._words.read(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
         reads = operator.startswith("<")
@@ -387,6 +485,10 @@ class Walker:
             return b" "
         gap = (parent.text or b"")[end - parent.start_byte : start - parent.start_byte]
         return gap.replace(b"\\\n", b"")
+
+
+def _appends(assignment: Node) -> bool:
+    return any(child.type == "+=" for child in assignment.children)
 
 
 def _substituting(command: Simple, inside: list[Simple]) -> Simple:

@@ -5,21 +5,39 @@ Substitutions in a word run commands, so they are given back to the walker.
 
 from __future__ import annotations
 
+import itertools
+import re
+from collections.abc import Iterator
 from typing import Protocol
 
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.matching import GLOB
+from mcode_exec.permissions.quoting import unknown
 from mcode_exec.permissions.script import Word, literal
+from mcode_exec.permissions.variables import Candidates, Variables, split
 
 #: nodes that run their commands in a shell of their own
 SCOPES = frozenset({"subshell", "command_substitution", "process_substitution"})
+_EXPANSIONS = frozenset({"simple_expansion", "expansion"})
+_MAY_HAVE_BRACES = frozenset({"word", "concatenation", "brace_expression"})
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,+@% =-]+")
+_MOST_READINGS = 8  # of one command
+#: without a template mktemp makes its file in TMPDIR, which is the session's
+_MAKES_TEMPORARY = frozenset(
+    {"mktemp", "mktemp -d", "mktemp -q", "mktemp -dq", "mktemp -q -d", "mktemp -d -q"}
+)
 
 
 class Walks(Protocol):
     """What a reader of words needs of the walker."""
 
     unparsed: list[str]
+    variables: Variables
+
+    @property
+    def shell_variables(self) -> dict[str, Candidates]: ...
 
     def visit(self, node: Node) -> None: ...
     def visit_children(self, node: Node) -> None: ...
@@ -27,11 +45,46 @@ class Walks(Protocol):
 
 
 class WordReader:
-    def __init__(self, home: str | None, walker: Walks) -> None:
+    def __init__(self, home: str | None, temp_dir: str | None, walker: Walks) -> None:
         self._home = home
+        self._temp_dir = temp_dir
         self._walker = walker
+        #: expansions that were met and have several values
+        self.open: dict[str, Candidates] = {}
+        #: the value that an open one has in this reading
+        self._chosen: dict[str, Word] = {}
+        #: whether this is a further reading: what is inside has been walked
+        self._is_again = False
 
-    def read(self, node: Node, *, at_start: bool = True) -> Word:
+    def further_readings(self) -> Iterator[None]:
+        """One step for each further combination of what the open expansions may be."""
+        if not self.open or self._is_again:
+            return
+        names, met = list(self.open), dict(self.open)
+        first = tuple(_first(candidates) for candidates in met.values())
+        self._is_again = True
+        try:
+            for values in itertools.islice(itertools.product(*met.values()), _MOST_READINGS):
+                if values != first:
+                    self._chosen = dict(zip(names, values, strict=True))
+                    yield
+        finally:
+            self._is_again, self._chosen = False, {}
+
+    def read_all(self, node: Node) -> list[Word]:
+        """The words that one word of the script becomes."""
+        if node.type == "command_name" and node.child_count:
+            node = node.children[0]
+        if node.type in _EXPANSIONS and (value := self._value(node)) is not None:
+            return split(value)
+        if node.type == "command_substitution" and (known := self._substituted(node)) is not None:
+            self._visit_inside(node)
+            return split(known)
+        if node.type in _MAY_HAVE_BRACES and (pieces := quoting.brace_expanded(text_of(node))) is not None:
+            return [self._plain_word(piece, at_start=True) for piece in pieces]
+        return [self.read(node)]
+
+    def read(self, node: Node, *, at_start: bool = True, quoted: bool = False) -> Word:
         """What bash makes of a word; substitutions in it are walked."""
         kind = node.type
         if kind == "command_name":
@@ -46,14 +99,18 @@ class WordReader:
         if kind == "raw_string":
             return literal(text_of(node)[1:-1])
         if kind == "ansi_c_string":
-            value = quoting.ansi_c(text_of(node)[2:-1])
-            return Word(value, value)
+            unquoted = quoting.ansi_c(text_of(node)[2:-1])
+            return Word(unquoted, unquoted)
         if kind == "string":
             return self._string(node)
         if kind == "translated_string":
             return self.read(node.children[-1], at_start=False)
-        if kind in ("simple_expansion", "expansion") and self._home and text_of(node) in ("$HOME", "${HOME}"):
-            return literal(self._home)
+        if kind in _EXPANSIONS and (value := self._value(node)) is not None:
+            has_blanks = not quoted and any(c.isspace() for c in value.pattern)
+            return unknown(text_of(node)) if has_blanks else value
+        if kind == "command_substitution" and (known := self._substituted(node)) is not None:
+            self._visit_inside(node)
+            return known if quoted or " " not in known.text else unknown(text_of(node))
         if not node.is_named:
             following = node.next_sibling
             is_translated = node.type == "$" and following is not None and following.type == "string"
@@ -61,9 +118,36 @@ class WordReader:
                 return literal("")  # $"…" is "…" in the user's language
             return literal(text_of(node))
         self._visit_inside(node)
-        return quoting.unknown(text_of(node))
+        return unknown(text_of(node))
+
+    def _value(self, node: Node) -> Word | None:
+        """What an expansion is in this reading; None if nothing is known of its form."""
+        text = text_of(node)
+        if text in self._chosen:
+            return self._chosen[text]
+        candidates = self._walker.shell_variables.get(text) or self._walker.variables.of_expansion(text)
+        if candidates is None:
+            return None
+        if len(candidates) > 1:
+            self.open[text] = candidates
+        self._visit_inside(node)
+        return _first(candidates)
+
+    def _substituted(self, node: Node) -> Word | None:
+        """`$(pwd)` and `$(mktemp -d)`, whose output is known."""
+        command = " ".join(text_of(node)[2:-1].split()) if text_of(node).startswith("$(") else ""
+        if command == "pwd":
+            candidates = self._walker.shell_variables.get("$PWD", ())
+            return candidates[0] if len(candidates) == 1 else None
+        if command.startswith("echo ") and _PLAIN.fullmatch(command):
+            return literal(command.removeprefix("echo ").removeprefix("-n "))
+        if command in _MAKES_TEMPORARY and self._temp_dir is not None:
+            return quoting.joined([literal(self._temp_dir + "/"), Word("…", GLOB)])
+        return None
 
     def _visit_inside(self, node: Node) -> None:
+        if self._is_again:
+            return
         if node.type in SCOPES:
             self._walker.visit(node)
         else:
@@ -76,14 +160,14 @@ class WordReader:
             self._walker.unparsed.append("its line ends are not understood")
         if quoting.has_backquote(text):
             self._walker.unparsed.append("a substitution in it is not understood")
-            return quoting.unknown(text)
+            return unknown(text)
         if quoting.braces_expand(text):
-            return quoting.unknown(text)
+            return unknown(text)
         if at_start and text.startswith("~"):
             name, slash, rest = text.partition("/")
             if name == "~" and self._home:
                 return quoting.joined([literal(self._home), quoting.unquoted(slash + rest)])
-            return quoting.joined([quoting.unknown(name), quoting.unquoted(slash + rest)])
+            return quoting.joined([_home_of(name), quoting.unquoted(slash + rest)])
         return quoting.unquoted(text)
 
     def _concatenation(self, node: Node) -> Word:
@@ -93,7 +177,7 @@ class WordReader:
             child.type in ("word", "brace_expression") and "{" in text_of(child) for child in node.children
         )
         if opens and quoting.braces_expand(text):
-            return quoting.unknown(text)
+            return unknown(text)
         return quoting.joined(parts)
 
     def _string(self, node: Node) -> Word:
@@ -110,11 +194,26 @@ class WordReader:
             if child.type == "string_content":
                 parts.append(literal(quoting.double_quoted(text_of(child))))
             else:
-                parts.append(self.read(child, at_start=False))
+                parts.append(self.read(child, at_start=False, quoted=True))
             end = child.end_byte
         if node.end_byte - 1 > end:
             parts.append(literal(decoded(source[end - node.start_byte : -1])))
         return quoting.joined(parts) if parts else literal("")
+
+
+def _first(candidates: Candidates) -> Word:
+    """The value of the first reading: an unknown one, if there is one."""
+    return next((value for value in candidates if value.is_unknown), candidates[0])
+
+
+def _home_of(name: str) -> Word:
+    """`~root`, by the system's list of users."""
+    import pwd
+
+    try:
+        return literal(pwd.getpwnam(name[1:]).pw_dir)
+    except (KeyError, ValueError):
+        return unknown(name)
 
 
 def text_of(node: Node) -> str:

@@ -32,7 +32,7 @@ class CommandJudge:
     def decisions(self, script: str) -> Iterator[Decision]:
         """All decisions over a script; at least one."""
         scope = self._places.scope
-        parsed = parse_script(script, home=scope.home, directory=scope.workspace)
+        parsed = parse_script(script, home=scope.home, directory=scope.workspace, temp_dir=scope.temp_dir)
         why = script_floor(script, parsed)
         if why:
             yield explain.by_floor("bash", script, why)

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 import posixpath
 
-from mcode_exec.permissions.script import Simple, Word, literal
+from mcode_exec.permissions.effects import FIND_SELECTING
+from mcode_exec.permissions.script import Simple, Word, below, literal
+
+#: actions of find that print something else than what was found
+_FIND_SAYS_MORE = frozenset({"-printf", "-exec", "-execdir", "-ok", "-okdir", "-ls", "-fprintf"})
 
 _MOST = 8  # possible directories; beyond them it cannot be told
 
@@ -34,3 +38,22 @@ def either(some: Directories, others: Directories) -> Directories:
         return ()
     both = tuple(dict.fromkeys((*some, *others)))
     return both if len(both) <= _MOST else ()
+
+
+def listed_below(commands: list[Simple]) -> tuple[Word, ...]:
+    """What every path that a command prints is some of, if it is one whose output is known."""
+    if len(commands) != 1:
+        return ()
+    command = commands[0]
+    words = command.words
+    if command.name == "find" and not any(w.text in _FIND_SAYS_MORE for w in words):
+        roots = []
+        for word in words[1:]:
+            if word.text.startswith(("-", "(", "!")):
+                break
+            roots.append(word)
+        selects = any(w.text in FIND_SELECTING for w in words)
+        return tuple(below(root, selected=selects) for root in roots or [literal(".")])
+    if command.name == "git" and [w.text for w in words[1:2]] == ["ls-files"]:
+        return (below(literal("."), selected=True),)
+    return ()

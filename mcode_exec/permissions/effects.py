@@ -76,6 +76,8 @@ def _written(name: str, words: tuple[Word, ...]) -> list[Word]:
         return values(words, "-O", "--output-document", "-P", "--directory-prefix")
     if name in ("tar", "bsdtar"):
         return _tar(words)
+    if name == "sqlite3" and not has_option(words, "", "-readonly"):
+        return operands(words)[:1]
     if name == "unzip":
         return values(words, "-d")
     return []
@@ -133,7 +135,7 @@ def _tar(words: tuple[Word, ...]) -> list[Word]:
 
 
 #: tests of find that leave most files alone
-_FIND_SELECTING = names(
+FIND_SELECTING = names(
     "-name -iname -path -ipath -wholename -regex -iregex -empty -newer -mtime -mmin -atime -ctime -size -inum "
     "-samefile -lname -perm"
 )
@@ -151,7 +153,7 @@ def _find(words: tuple[Word, ...]) -> Effects:
         if w.text in ("-fprint", "-fprint0", "-fprintf", "-fls")
     ]
     deletes = any(word.text == "-delete" for word in words)
-    selects = any(word.text in _FIND_SELECTING for word in words)
+    selects = any(word.text in FIND_SELECTING for word in words)
     return Effects(
         writes=tuple(written),
         deletes=tuple(roots or [literal(".")]) if deletes else (),

@@ -70,9 +70,11 @@ def by_rule(permission: str, subject: str, rule: Rule, *, hint: str, is_final: b
     return Decision(verdict=verdict, permission=permission, pattern=subject, rule=rule, reason=reason)
 
 
-def by_risk(subject: str, why: str, rule: Rule, hint: str) -> Decision:
+def by_risk(subject: str, why: str, preset: Rule, hint: str) -> Decision:
+    """Asked although `preset` allows commands: the rule that is named is the preset's list of risks."""
+    rule = Rule(permission="bash", pattern="*", verdict="ask", source=f"{preset.source}: {why}")
     reason = (
-        f"bash: `{shown(subject)}` must be asked for, because {why} ({rule.source}); "
+        f"bash: `{shown(subject)}` must be asked for, because {why} ({preset.source}); "
         f"the user can allow it with {hint}."
     )
     return Decision(

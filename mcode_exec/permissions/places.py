@@ -50,7 +50,9 @@ class Scope(Struct, frozen=True, kw_only=True):
     home: str | None
     temp_dir: str | None
     add_dirs: tuple[str, ...] = ()
+    #: the data of this run, and where this user's mcode keeps data and configuration otherwise
     data_dir: str | None = None
+    own_dirs: tuple[str, ...] = ()
     config_files: tuple[str, ...] = ()
 
 
@@ -90,7 +92,8 @@ class Places:
         self._workspaces = _both(scope.workspace)
         inside = (scope.workspace, *scope.add_dirs, *((scope.temp_dir,) if scope.temp_dir else ()))
         self._roots = tuple(real(root) or normal(root) for root in inside)
-        self._data = _both(scope.data_dir) if scope.data_dir else ()
+        own = (*((scope.data_dir,) if scope.data_dir else ()), *scope.own_dirs)
+        self._data = tuple(dict.fromkeys(name for directory in own for name in _both(directory)))
         self._config = tuple(name for file in scope.config_files for name in _both(file))
         self._homes = _both(scope.home) if scope.home else ()
         self._case: dict[str, bool] = {}

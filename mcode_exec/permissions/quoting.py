@@ -85,6 +85,21 @@ def braces_expand(text: str) -> bool:
     return "{" in text and ("," in text or ".." in text)
 
 
+_BRACES = re.compile(r"[^{}]*\{([^{}]*,[^{}]*)\}[^{}]*")
+_NO_QUOTES = re.compile(r"[A-Za-z0-9_./,{}@%+=:*?~-]+")
+
+
+def brace_expanded(text: str) -> list[str] | None:
+    """The words of an unquoted list in braces, as bash makes them; None for none, or for what is not so plain."""
+    if "{" not in text or not _NO_QUOTES.fullmatch(text):
+        return None
+    match = _BRACES.fullmatch(text)
+    if match is None:
+        return None
+    before, after = text[: match.start(1) - 1], text[match.end(1) + 1 :]
+    return [word for piece in match[1].split(",") if (word := before + piece + after)]
+
+
 def joined(words: list[Word]) -> Word:
     if len(words) == 1:
         return words[0]

@@ -16,7 +16,7 @@ from mcode_exec.permissions.matching import GLOB
 from mcode_exec.permissions.options import has_option, operands, subcommand, values
 from mcode_exec.permissions.places import Places, is_no_file, normal, real
 from mcode_exec.permissions.remote import publishes, uploads
-from mcode_exec.permissions.script import Simple, Word
+from mcode_exec.permissions.script import Simple, Word, is_selection
 from mcode_exec.permissions.vocabulary import names
 
 _PRIVILEGE = names(
@@ -77,6 +77,9 @@ _USER_INSTALLS = frozenset(
 _DOWNLOADERS = frozenset(
     {"curl", "wget", "wget2", "aria2c", "http", "https", "httpie", "xh", "fetch", "lynx", "nc", "ncat"}
 )
+
+_MOST_GLOBS = 2  # components of a path with wildcards
+_MOST_GLOBBED = 1_000
 
 #: git settings that make git start a program
 _GIT_RUNS = re.compile(
@@ -193,7 +196,7 @@ def _deletion(word: Word, command: Simple, places: Places, *, is_recursive: bool
         if (
             is_recursive
             and places.is_workspace(normal(path))
-            and (word.is_literal or word.pattern[-1:] == GLOB)
+            and (word.is_literal or (word.pattern[-1:] == GLOB and not is_selection(word)))
         ):
             return "it deletes the whole workspace"
         if _is_guarded(target) or _is_guarded(normal(path)):
@@ -230,10 +233,16 @@ def _is_guarded(path: str) -> bool:
 
 def reads_credential(word: Word, directories: tuple[str, ...], places: Places) -> bool:
     """Whether the word names a file with credentials, by either of its names."""
-    if not word.text or word.is_unknown or len(word.text) > 4_096 or "\n" in word.text:
+    if not word.text or len(word.text) > 4_096 or "\n" in word.text:
         return False
+    if word.is_unknown:
+        return word.pattern.startswith("/proc/") and word.pattern.endswith("/environ")
     if not word.is_literal and word.text[-1:] != "*" and not any(c in word.text for c in "*?["):
         return False
+    if not word.is_literal and any(
+        is_env_file(path) or is_credential_file(path, places.homes()) for path in _globbed(word, directories)
+    ):
+        return True
     start = word.text if word.is_literal else word.text.replace("*", "").replace("?", "")
     if start.startswith("~/"):
         start = (places.homes() or ("~",))[0] + start[1:]
@@ -243,6 +252,18 @@ def reads_credential(word: Word, directories: tuple[str, ...], places: Places) -
             if is_env_file(name) or is_credential_file(name, places.homes()):
                 return True
     return False
+
+
+def _globbed(word: Word, directories: tuple[str, ...]) -> list[str]:
+    """The files that a glob means now; none where that would be a long search."""
+    import glob
+    import itertools
+
+    if sum(any(c in part for c in "*?[") for part in word.text.split("/")) > _MOST_GLOBS:
+        return []
+    roots = ("",) if word.text.startswith("/") else directories
+    found = (path for root in roots for path in glob.iglob(posixpath.join(glob.escape(root), word.text)))
+    return list(itertools.islice(found, _MOST_GLOBBED))
 
 
 def _git(command: Simple) -> str | None:

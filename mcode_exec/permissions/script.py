@@ -67,6 +67,8 @@ class Simple(Struct, frozen=True, kw_only=True):
     directories: tuple[str, ...] = ()
     #: what it reads as standard input: nothing in the script, a pipe or file, or a text of the script
     stdin: Literal["none", "stream"] | Word = "none"
+    #: what every line of its standard input is some of; empty if that is not known
+    stdin_lists: tuple[Word, ...] = ()
 
     @property
     def name(self) -> str:
@@ -111,6 +113,21 @@ class Parsed(Struct, frozen=True, kw_only=True):
     redirects: tuple[Redirect, ...] = ()
     #: why parts of it could not be understood
     unparsed: tuple[str, ...] = ()
+
+
+#: how a part of what lies below a directory is written, unlike all of it
+_SELECTION = "/…/…"
+
+
+def below(root: Word, *, selected: bool = False) -> Word:
+    """What lies below a directory, nobody knows which of it; `selected`: some search has left most alone."""
+    if selected:
+        return Word(root.text.rstrip("/") + _SELECTION, root.pattern.rstrip("/") + f"/{GLOB}/{GLOB}")
+    return Word(root.text.rstrip("/") + "/…", root.pattern.rstrip("/") + "/" + GLOB)
+
+
+def is_selection(word: Word) -> bool:
+    return word.text.endswith(_SELECTION)
 
 
 def with_unknown(word: Word, placeholder: str) -> Word:

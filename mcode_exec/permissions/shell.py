@@ -28,9 +28,9 @@ _DEEPEST = 8  # scripts inside scripts
 _MOST_COMMANDS = 5_000
 
 
-def parse_script(script: str, *, home: str | None, directory: str) -> Parsed:
+def parse_script(script: str, *, home: str | None, directory: str, temp_dir: str | None = None) -> Parsed:
     """List every simple command of the script, those of nested scripts included.  Never raises."""
-    found = _Found(home)
+    found = _Found(home, temp_dir)
     found.add(script, (directory,), (), 0)
     return Parsed(
         commands=tuple(found.commands),
@@ -52,14 +52,14 @@ def plain_words(script: str) -> tuple[str, ...] | None:
 
 
 def simple_commands(
-    script: str, *, home: str | None, directories: tuple[str, ...]
+    script: str, *, home: str | None, directories: tuple[str, ...], temp_dir: str | None = None
 ) -> tuple[list[Simple], list[Redirect], list[str], list[str]]:
     """Commands, redirections, scripts in backquotes and reasons, by way of the grammar."""
     from mcode_exec.permissions.bash_tree import Walker
 
     if re.search(r"\bHOME\b[+]?=|\bread\b[^\n]*\bHOME\b", script):
         home = None
-    walker = Walker(home, directories)
+    walker = Walker(home, directories, temp_dir)
     walker.walk(script)
     commands = walker.commands
     if walker.tampered:
@@ -71,11 +71,12 @@ def simple_commands(
 class _Found:
     """What was found so far in a script and in the scripts inside it."""
 
-    def __init__(self, home: str | None) -> None:
+    def __init__(self, home: str | None, temp_dir: str | None) -> None:
         self.commands: list[tuple[Form, ...]] = []
         self.redirects: list[Redirect] = []
         self.unparsed: list[str] = []
         self._home = home
+        self._temp_dir = temp_dir
 
     def add(self, script: str, directories: tuple[str, ...], tampered: tuple[str, ...], depth: int) -> None:
         problem = _unreadable(script, depth)
@@ -90,7 +91,7 @@ class _Found:
             self._expand(simple, depth)
             return
         commands, redirects, nested, unparsed = simple_commands(
-            script, home=self._home, directories=directories
+            script, home=self._home, directories=directories, temp_dir=self._temp_dir
         )
         self.redirects.extend(redirects)
         self.unparsed.extend(unparsed)

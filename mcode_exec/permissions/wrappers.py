@@ -12,7 +12,16 @@ from msgspec.structs import replace
 
 from mcode_exec.permissions.handed_over import also_run, only_hands_over, run_by_runner
 from mcode_exec.permissions.options import past_options
-from mcode_exec.permissions.script import ANYTHING, Expansion, Form, Role, Simple, Word, literal, with_unknown
+from mcode_exec.permissions.script import (
+    ANYTHING,
+    Expansion,
+    Form,
+    Role,
+    Simple,
+    Word,
+    literal,
+    with_unknown,
+)
 from mcode_exec.permissions.tampering import tampers
 
 #: where a program with a path is the one that its bare name means
@@ -154,7 +163,7 @@ def _unwrapped(command: Simple, wrapper: Wrapper, found: Expansion) -> Simple | 
     at += wrapper.operands
     rest = words[at:]
     if name == "xargs":
-        rest = _from_xargs(words[1:at], rest)
+        rest = _from_xargs(words[1:at], rest, command.stdin_lists)
     elif name == "parallel":
         rest = (
             (*_before_colons(rest), ANYTHING) if rest and not rest[0].text.startswith(":::") else (ANYTHING,)
@@ -188,7 +197,9 @@ def _env_split(command: Simple) -> Word | None:
     return None
 
 
-def _from_xargs(options: tuple[Word, ...], rest: tuple[Word, ...]) -> tuple[Word, ...]:
+def _from_xargs(
+    options: tuple[Word, ...], rest: tuple[Word, ...], lists: tuple[Word, ...]
+) -> tuple[Word, ...]:
     if not rest:
         return (literal("echo"), ANYTHING)
     replaced = None
@@ -199,7 +210,7 @@ def _from_xargs(options: tuple[Word, ...], rest: tuple[Word, ...]) -> tuple[Word
             replaced = word.text[2:] or "{}"
     if replaced:
         return tuple(with_unknown(word, replaced) for word in rest)
-    return (*rest, ANYTHING)
+    return (*rest, *(lists or (ANYTHING,)))
 
 
 def _before_colons(words: tuple[Word, ...]) -> tuple[Word, ...]:

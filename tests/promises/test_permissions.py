@@ -723,3 +723,33 @@ def test_a_deny_rule_that_could_not_hold_is_refused(mcode: Mcode, peer: Peer) ->
     assert "--permission full" in run.result["error"]["message"]
     assert peer.calls == []
     mcode.exec("go", "--permission", "off", "--allow", "bash:rm *", *JSON).check()
+
+
+@pytest.mark.parametrize("flags", [(), ("--ephemeral",)])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "rm -rf ~/.local/share/mcode/victim",
+        "rm -rf ~/.local",
+        "touch ~/.config/mcode/new.toml",
+        "D=~/.config/mcode; cp x $D/",
+        "sqlite3 ~/.local/share/mcode/mcode.db 'delete from turns'",
+    ],
+)
+def test_what_mcode_keeps_is_guarded_wherever_this_run_keeps_its_data(
+    mcode: Mcode, peer: Peer, command: str, flags: tuple[str, ...]
+) -> None:
+    victim = mcode.home / ".local/share/mcode/victim"
+    victim.mkdir(parents=True)
+    (mcode.home / ".config/mcode").mkdir(parents=True, exist_ok=True)
+    peer.script(call("bash", {"command": command}), say("done"))
+    result = mcode.exec("go", "--permission", "full", *flags, *JSON).check().result
+    assert [denial["verdict"] for denial in result["permissionDenials"]] == ["deny"]
+    assert victim.exists()
+    assert not (mcode.home / ".config/mcode/new.toml").exists()
+
+
+def test_a_denial_names_what_it_was_asked_for(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "git push"}), say("done"))
+    denial = mcode.exec("go", *JSON).check(5).result["permissionDenials"][0]
+    assert (denial["verdict"], denial["rule"]) == ("ask", "ask bash:*")

@@ -205,7 +205,6 @@ SUBSTITUTIONS = [
 UNKNOWABLE = [
     "$X x",
     '"$X" x',
-    "$(echo rm) x",
     "`echo rm` x",
     "r$X x",
     "r? x",
