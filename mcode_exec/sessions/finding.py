@@ -14,6 +14,8 @@ from mcode_exec.store import message_rows, session_rows
 from mcode_exec.store.database import Store
 
 MAX_PARENTS = 32  # levels; source: session-system notes
+#: sessions without a history that `--continue` names one by one
+MAX_GONE_TOLD = 3
 _CONTINUE_BATCH = 8  # candidates looked at per query; the first is nearly always right
 
 
@@ -82,27 +84,32 @@ async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
     One whose history has vanished from disk is passed over with a notice.
     Raises: SessionError `session_not_found` when there is none.
     """
-    notices: list[tuple[str, str]] = []
+    gone: list[str] = []
     limit = _CONTINUE_BATCH
     while True:
         wanted = limit
         sessions = await store.read(lambda n=wanted: session_rows.newest_conversations(workspace, n))  # type: ignore[misc]
-        for session in sessions[len(notices) :]:
+        for session in sessions[len(gone) :]:
             directory = os.path.join(sessions_dir, session.history_relative_dir)
             if session.history_bytes and not os.path.isdir(directory):
-                notices.append(
-                    (
-                        "session.history-missing",
-                        f"session {session.id} is passed over: its history {directory} is gone",
-                    )
-                )
+                gone.append(f"session {session.id} is passed over: its history {directory} is gone")
                 continue
-            return Found(session=session, notices=tuple(notices))
+            return Found(session=session, notices=_of_gone(gone))
         if len(sessions) < limit:
+            lost = f" (of {len(gone)} the history is gone)" if gone else ""
             raise SessionError(
-                f"there is no session to continue in {workspace}; run without --continue, or name one with --session"
+                f"there is no session to continue in {workspace}{lost}; "
+                "run without --continue, or name one with --session"
             )
         limit *= 8
+
+
+def _of_gone(gone: list[str]) -> tuple[tuple[str, str], ...]:
+    """A notice for each, but no flood where somebody removed whole years."""
+    told = gone[:MAX_GONE_TOLD]
+    if len(gone) > len(told):
+        told.append(f"{len(gone) - len(told)} more sessions are passed over: their histories are gone too")
+    return tuple(("session.history-missing", sentence) for sentence in told)
 
 
 async def find_keyed(store: Store, project: Project, key: str) -> Session | None:

@@ -74,9 +74,9 @@ def parse(data: bytes, path: str) -> Loaded:
     tail = data[body_end:]
     body = data[:body_end]
     if tail:
-        # A whole record that only lacks its newline was written; nothing of it is lost.
+        # A whole line that only lacks its newline was written; nothing of it is lost.
         try:
-            read_record(tail)
+            read_record(tail) if body else read_header(tail)
         except ValueError:
             pass
         else:

@@ -141,6 +141,15 @@ def test_a_history_that_vanished_is_named(mcode: Mcode, peer: Peer) -> None:
         assert (finding["problem"], finding["repaired"]) == ("messages.jsonl is missing", False)
 
 
+def test_a_header_that_only_lacks_its_newline_is_whole(mcode: Mcode, peer: Peer) -> None:
+    session_id, path = conversed(mcode, peer)
+    path.write_bytes(path.read_bytes().partition(b"\n")[0])
+    run = mcode.exec("--session", session_id, "on", "--output-format", "stream-json").check()
+    assert "history.shorter" in [one["code"] for one in run.of_type("notice")]
+    assert roles(mcode) == ["user", "assistant"]
+    mcode.run("sessions", "verify", session_id).check()
+
+
 def test_a_history_of_another_session_is_named_and_left_alone(mcode: Mcode, peer: Peer) -> None:
     session_id, path = conversed(mcode, peer)
     other = "mvs_" + "1" * 32

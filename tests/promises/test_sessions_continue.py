@@ -213,6 +213,19 @@ def test_continue_passes_over_a_session_whose_history_is_gone_and_says_so(mcode:
     assert any(lost in notice["message"] for notice in run.of_type("notice"))
 
 
+def test_many_sessions_whose_history_is_gone_are_counted_not_listed(mcode: Mcode) -> None:
+    session_id = started(mcode)
+    later = int(time.time() * 1000) + 60_000
+    for number in range(40):
+        copy_row(mcode, session_id, number + 1, activity_ms=later, history_relative_dir=f"2020/{number}")
+    run = mcode.exec("--continue", "x", "--output-format", "json").check()
+    assert run.result["sessionId"] == session_id
+    assert len(run.err.splitlines()) == 4
+    assert "37 more" in run.err
+    change(mcode, "DELETE FROM sessions WHERE history_relative_dir NOT LIKE '2020/%'")
+    assert "of 40 the history is gone" in mcode.exec("--continue", "x").check(4).err
+
+
 def test_with_nothing_to_continue_no_session_is_made(mcode: Mcode, peer: Peer) -> None:
     run = mcode.exec("--continue", "x", "--output-format", "json").check(4)
     assert run.result["error"]["code"] == "session_not_found"

@@ -81,7 +81,7 @@ def test_a_file_cut_anywhere_gives_a_prefix_of_its_records_or_says_that_it_is_co
     header = whole.index(b"\n") + 1
     expected = ids(list(CONVERSATION))
     for cut in range(len(whole) + 1):
-        if cut < header:
+        if cut < header - 1:  # whole, it only lacks its newline
             with pytest.raises(HistoryCorruptError, match="line 1"):
                 parse(whole[:cut], "f")
             continue
