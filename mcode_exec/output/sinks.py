@@ -306,7 +306,9 @@ class TextSink(BaseSink):
     def _say_session(self, result: Result) -> None:
         flags = self._options.continue_flags
         if result.session_id is not None and flags is not None:
-            self.say(narration.continue_line(result.session_id, flags))
+            is_full = result.error is not None and result.error.code == "LLM_CONTEXT_OVERFLOW"
+            line = narration.read_line if is_full else narration.continue_line
+            self.say(line(result.session_id, flags))
 
 
 class JsonSink(BaseSink):

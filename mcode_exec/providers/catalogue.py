@@ -141,9 +141,7 @@ def key_variables(provider_id: str, config: ProviderConfig | None = None) -> tup
     return entry.key_envs if entry else (f"{_variable_stem(provider_id)}_API_KEY",)
 
 
-def endpoint_of(
-    provider_id: str, config: ProviderConfig | None, env: Mapping[str, str], *, with_key: bool = True
-) -> Endpoint:
+def endpoint_of(provider_id: str, config: ProviderConfig | None, env: Mapping[str, str]) -> Endpoint:
     """Where the provider is and how it is spoken to.
 
     A built-in provider whose key is nowhere gets an endpoint without one, and
@@ -162,16 +160,17 @@ def endpoint_of(
         raise ConfigError(
             f'provider {provider_id!r} has no address: set base_url under [providers."{provider_id}"]'
         )
-    key = _key_of(provider_id, config, env) if with_key else None
+    key, key_source = _key_of(provider_id, config, env)
     return Endpoint(
         provider_id=provider_id,
         api=api,
         base_url=base_url,
         api_key=key,
-        auth=_auth_of(entry, config, api, has_key=key is not None or not with_key),
+        auth=_auth_of(entry, config, api, has_key=key is not None),
         headers=dict(config.headers) if config else {},
         query=dict(config.query) if config else {},
         key_env=" or ".join(key_variables(provider_id, config)) or None,
+        key_source=key_source,
     )
 
 
@@ -207,15 +206,19 @@ def _api_of(
     return entry.api_elsewhere or entry.api if has_own_url else entry.api
 
 
-def _key_of(provider_id: str, config: ProviderConfig | None, env: Mapping[str, str]) -> str | None:
+def _key_of(
+    provider_id: str, config: ProviderConfig | None, env: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """The key and where it is from, or neither."""
     if config is not None and config.has_key_source:
-        from mcode_exec.config.keys import resolve_key
+        from mcode_exec.config.keys import key_source, resolve_key
 
-        return resolve_key(config, env)
+        key = resolve_key(config, env)
+        return (key, key_source(config)) if key is not None else (None, None)
     for name in key_variables(provider_id, config):
         if value := env.get(name, "").strip():
-            return value
-    return None
+            return value, f"the variable {name}"
+    return None, None
 
 
 def _auth_of(

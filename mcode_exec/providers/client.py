@@ -17,6 +17,7 @@ from msgspec import Struct, structs
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
+from mcode_exec.providers.advice import advise
 from mcode_exec.providers.http import HttpClient, Response, Url
 from mcode_exec.providers.reading import assembled, failure_with, judged, read_answer
 from mcode_exec.providers.retry import RetryPolicy, call_with_retry, uniform
@@ -142,6 +143,7 @@ class ModelClient:
             try:
                 return judged(await self._attempt(call), request, may_be_empty=may_be_empty)
             except ModelCallError as failure:
+                advise(failure, endpoint)
                 call.note_failure(failure)
                 self._log(f"{endpoint.provider_id}: {failure.code}: {failure.message}")
                 raise

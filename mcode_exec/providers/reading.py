@@ -134,7 +134,7 @@ def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
     request_id = failures.request_id_of(headers)
     usage = found.usage if reader.has_usage else None
     if found.refusal is not None:
-        said = failures.printable(f"the model refused: {found.refusal}")
+        said = failures.printable(f"the model refused to answer: {found.refusal}")
         raise failure_with("LLM_CONTENT_REFUSED", said, request_id=request_id, usage=usage)
     if found.failure_label is not None:
         broke = f"the provider broke its answer off ({found.failure_label})"

@@ -37,6 +37,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     query: dict[str, str] = {}
     #: the variables that may hold the key, for people: `A_KEY` or `A_KEY or B_KEY`
     key_env: str | None = None
+    #: where the key is from, for people; None where there is none
+    key_source: str | None = None
 
     def __repr__(self) -> str:
         return f"Endpoint({self.provider_id!r}, {self.api!r})"
@@ -101,7 +103,7 @@ class AnswerReader(ABC):
         """The answer; content decides what it is, the provider's label only where it must."""
         content = self.draft.content()
         label = (self.label or "").lower() or None
-        refusal = self.refusal or (f"({label})" if label in REFUSAL_LABELS else None)
+        refusal = self.refusal or (f"it gave no reason ({label})" if label in REFUSAL_LABELS else None)
         return Assembled(
             content=content,
             finish_reason=finish_reason_of(label, has_calls=self.draft.has_calls),

@@ -124,6 +124,52 @@ def test_each_answer_of_a_provider_has_its_code(
     assert error["message"] in run.err
 
 
+@pytest.mark.parametrize("code", [401, 402, 403])
+def test_a_refused_key_is_named_by_its_provider_and_its_source_never_itself(
+    mcode: Mcode, peer: Peer, code: int
+) -> None:
+    peer.script(forever(status(code, {"error": {"message": f"no: {KEY}"}})))
+    text, as_json = both_ways(mcode, "hi")
+    assert text.code == 77
+    assert "provider 'fake', its key is from the variable FAKE_KEY" in text.err
+    assert "FAKE_KEY" in as_json.result["error"]["message"]
+    file = mcode.config.parent / "key.txt"
+    file.write_text(KEY)
+    config = mcode.config.read_text()
+    mcode.config.write_text(config.replace('api_key = "${FAKE_KEY}"', 'api_key_file = "key.txt"'))
+    text, _ = both_ways(mcode, "hi")
+    assert f"its key is from the file {file}" in text.err
+
+
+def test_a_provider_that_wants_a_key_after_all_is_told_so(mcode: Mcode, peer: Peer) -> None:
+    peer.script(forever(status(401, {"error": {"message": "no" * 400}})))
+    run = mcode.exec("hi", "--model", "ollama/any", env={"OLLAMA_BASE_URL": peer.url}).check(77)
+    assert "provider 'ollama', which was asked without a key" in run.err
+
+
+def test_an_overflow_says_what_to_do_and_nothing_leads_back_into_the_full_session(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    peer.script(say("one"), forever(status(400, {"error": {"message": "prompt is too long"}})))
+    mcode.exec("hi").check()
+    text, as_json = both_ways(mcode, "hi", "--continue")
+    assert text.code == 4
+    assert "begin a new session" in text.err
+    assert "continue with" not in text.err
+    session = as_json.result["sessionId"]
+    assert (
+        text.err.splitlines()[-1] == f"mcode: session {session}, read it with: mcode sessions show {session}"
+    )
+
+
+def test_a_refusal_without_words_says_that_there_are_none(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(api=CHAT)
+    body = b'data: {"choices":[{"delta":{},"finish_reason":"content_filter"}]}\n\ndata: [DONE]\n\n'
+    peer.script(forever(raw(body, headers={"content-type": "text/event-stream"})))
+    run = mcode.exec("hi").check(4)
+    assert "the model refused to answer: it gave no reason (content_filter)" in run.err
+
+
 def test_a_401_is_an_authentication_failure_in_every_format(mcode: Mcode, peer: Peer, api: str) -> None:
     peer.script(
         forever(status(401, {"error": {"message": "invalid api key", "type": "authentication_error"}}))
