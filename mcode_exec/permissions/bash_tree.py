@@ -17,8 +17,8 @@ from msgspec import Struct
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
-from mcode_exec.permissions.bash_grammar import has_unusual_white_space, parsed, starts_a_word
-from mcode_exec.permissions.bash_words import SCOPES, WordReader, text_of
+from mcode_exec.permissions.bash_grammar import Source
+from mcode_exec.permissions.bash_words import SCOPES, WordReader
 from mcode_exec.permissions.directories import after_cd, either, listed_below
 from mcode_exec.permissions.script import Redirect, Simple, Word, literal
 from mcode_exec.permissions.tampering import tampers
@@ -52,7 +52,9 @@ _NO_STDIN = Stdin()
 class Walker:
     """One pass over one script."""
 
-    def __init__(self, home: str | None, directories: tuple[str, ...], temp_dir: str | None = None) -> None:
+    def __init__(
+        self, script: str, home: str | None, directories: tuple[str, ...], temp_dir: str | None = None
+    ) -> None:
         self.commands: list[Simple] = []
         self.redirects: list[Redirect] = []
         #: scripts in backquotes, to be parsed by the caller
@@ -63,7 +65,8 @@ class Walker:
         self.variables = Variables(
             {name: literal(value) for name, value in (("HOME", home), ("TMPDIR", temp_dir)) if value}
         )
-        self._words = WordReader(home, temp_dir, self)
+        self._source = Source(script)
+        self._words = WordReader(home, temp_dir, self, self._source)
         self._directories = directories
         self._earlier_directories: tuple[str, ...] = ()
         self._after_cd: tuple[str, ...] | None = None
@@ -72,11 +75,11 @@ class Walker:
         #: redirections that the grammar hangs above the node they are meant for, by its id
         self._redirects_of: dict[int, list[Node]] = {}
 
-    def walk(self, script: str) -> None:
-        root = parsed(script.encode())
-        if root.has_error:
+    def walk(self) -> None:
+        root = self._source.root
+        if root.has_error or self._source.loses_text():
             self.unparsed.append("its syntax is not understood")
-        if has_unusual_white_space(root):
+        if self._source.has_unusual_white_space():
             self.unparsed.append("it has unusual white space outside of quotes")
         self.visit(root, Stdin())
 
@@ -115,9 +118,9 @@ class Walker:
         elif kind in _BRANCHES:
             self._branches(node, stdin)
         elif kind == "function_definition":
-            self.variables.may_hold(assigned_in(node))
+            self.variables.may_hold(assigned_in(node, self._source.text))
             self.visit_children(node, stdin)
-            self.variables.may_hold(assigned_in(node))
+            self.variables.may_hold(assigned_in(node, self._source.text))
         elif kind == "variable_assignment":
             self._assignment(node)
         elif kind == "file_redirect":
@@ -137,12 +140,12 @@ class Walker:
 
     def visit_leaf(self, node: Node) -> None:
         if node.type in ("word", "heredoc_content", "heredoc_body", "string_content", "regex"):
-            text = text_of(node)
+            text = self._source.text(node)
             if quoting.has_backquote(text) or "$(" in text:
                 self.unparsed.append("a substitution in it is not understood")
 
     def _check_comment(self, node: Node) -> None:
-        if not starts_a_word(node):
+        if not self._source.starts_a_word(node):
             self.unparsed.append("a comment in it is not understood")
 
     # -- what may run, or may not ------------------------------------------------------------------------------
@@ -150,12 +153,12 @@ class Walker:
     def _loop(self, node: Node, stdin: Stdin) -> None:
         self._loops += 1
         # a later round sees what an earlier one has assigned
-        self.variables.may_hold(assigned_in(node))
+        self.variables.may_hold(assigned_in(node, self._source.text))
         values: list[Word] = []
         name = ""
         for child in node.children:
             if child.type == "variable_name":
-                name = text_of(child)
+                name = self._source.text(child)
                 if tampers(name, quoting.unknown("")):
                     self.tampered.add(name)
             elif child.type == "do_group":
@@ -218,12 +221,12 @@ class Walker:
                     tampered.append(name)
             elif child.type == "comment":
                 self._check_comment(child)
-            elif child.type == "command_name" and text_of(child) in _GRAMMAR:
+            elif child.type == "command_name" and self._source.text(child) in _GRAMMAR:
                 # The grammar lost its way; what follows is a command all the same.
                 self.unparsed.append("its syntax is not understood")
             else:
-                gap = self._gap(node, end, child.start_byte)
-                if b"\n" in gap:
+                gap = self._gap(end, child.start_byte)
+                if "\n" in gap:
                     self.unparsed.append("its line ends are not understood")
                     words = []
                     lines.append(words)
@@ -291,7 +294,7 @@ class Walker:
 
     def _test(self, node: Node) -> None:
         self.visit_children(node, Stdin())
-        opening, _, rest = text_of(node).partition(" ")
+        opening, _, rest = self._source.text(node).partition(" ")
         inside = " ".join(rest.split())
         is_known = "$" not in inside and "`" not in inside
         rest_word = literal(inside) if is_known else quoting.unknown(inside)
@@ -309,7 +312,7 @@ class Walker:
             self.visit(target, Stdin())
         values = [child for child in rest if child.type not in ("=", "+=")]
         value = self._words.read(values[0]) if values else literal("")
-        return text_of(target), value
+        return self._source.text(target), value
 
     # -- structure ----------------------------------------------------------------------------------------------
 
@@ -357,8 +360,8 @@ class Walker:
         saved = (self._directories, self._loops, self._after_cd)
         values = self.variables.snapshot()
         self._loops = 0
-        if node.type == "command_substitution" and text_of(node).lstrip().startswith("`"):
-            self.nested.append(quoting.backquoted(text_of(node).strip()[1:-1]))
+        if node.type == "command_substitution" and self._source.text(node).lstrip().startswith("`"):
+            self.nested.append(quoting.backquoted(self._source.text(node).strip()[1:-1]))
         else:
             self.visit_children(node, stdin if node.type == "subshell" else Stdin())
         self._directories, self._loops, self._after_cd = saved
@@ -454,8 +457,12 @@ class Walker:
                 extra, _ = self._file_redirect(child)
                 if extra:
                     self.unparsed.append("words behind a redirection are not understood")
-        text = text_of(body) if body is not None else ""
-        if start is None or any(c in text_of(start) for c in "'\"\\"):
+        text = self._source.text(body) if body is not None else ""
+        delimiter = self._source.text(start) if start is not None else "''"
+        if not delimiter.isascii():
+            # The grammar cannot tell it from another one, which would end the text elsewhere.
+            self.unparsed.append("the end of a here-document in it is not understood")
+        if any(c in delimiter for c in "'\"\\"):
             return Stdin(literal(text), stdin.piped_from)
         if body is not None:
             self._heredoc_substitutions(body, text)
@@ -479,12 +486,9 @@ class Walker:
         if not body.children and "$(" in text.replace("\\$(", ""):
             self.unparsed.append("a substitution in it is not understood")
 
-    def _gap(self, parent: Node, end: int, start: int) -> bytes:
+    def _gap(self, end: int, start: int) -> str:
         """What stands between two words; without white space, but for line continuations, they are one."""
-        if end < 0:
-            return b" "
-        gap = (parent.text or b"")[end - parent.start_byte : start - parent.start_byte]
-        return gap.replace(b"\\\n", b"")
+        return " " if end < 0 else self._source.between(end, start).replace("\\\n", "")
 
 
 def _appends(assignment: Node) -> bool:

@@ -13,6 +13,7 @@ from typing import Protocol
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.bash_grammar import Source
 from mcode_exec.permissions.matching import GLOB
 from mcode_exec.permissions.quoting import unknown
 from mcode_exec.permissions.script import Word, literal
@@ -45,10 +46,11 @@ class Walks(Protocol):
 
 
 class WordReader:
-    def __init__(self, home: str | None, temp_dir: str | None, walker: Walks) -> None:
+    def __init__(self, home: str | None, temp_dir: str | None, walker: Walks, source: Source) -> None:
         self._home = home
         self._temp_dir = temp_dir
         self._walker = walker
+        self._source = source
         #: expansions that were met and have several values
         self.open: dict[str, Candidates] = {}
         #: the value that an open one has in this reading
@@ -80,7 +82,10 @@ class WordReader:
         if node.type == "command_substitution" and (known := self._substituted(node)) is not None:
             self._visit_inside(node)
             return split(known)
-        if node.type in _MAY_HAVE_BRACES and (pieces := quoting.brace_expanded(text_of(node))) is not None:
+        if (
+            node.type in _MAY_HAVE_BRACES
+            and (pieces := quoting.brace_expanded(self._source.text(node))) is not None
+        ):
             return [self._plain_word(piece, at_start=True) for piece in pieces]
         return [self.read(node)]
 
@@ -88,18 +93,18 @@ class WordReader:
         """What bash makes of a word; substitutions in it are walked."""
         kind = node.type
         if kind == "command_name":
-            return self.read(node.children[0]) if node.child_count else literal(text_of(node))
+            return self.read(node.children[0]) if node.child_count else literal(self._source.text(node))
         if kind == "concatenation":
             return self._concatenation(node)
         if (
             kind in ("word", "number", "variable_name", "test_operator", "special_variable_name")
             and not node.child_count
         ):
-            return self._plain_word(text_of(node), at_start=at_start)
+            return self._plain_word(self._source.text(node), at_start=at_start)
         if kind == "raw_string":
-            return literal(text_of(node)[1:-1])
+            return literal(self._source.text(node)[1:-1])
         if kind == "ansi_c_string":
-            unquoted = quoting.ansi_c(text_of(node)[2:-1])
+            unquoted = quoting.ansi_c(self._source.text(node)[2:-1])
             return Word(unquoted, unquoted)
         if kind == "string":
             return self._string(node)
@@ -107,22 +112,22 @@ class WordReader:
             return self.read(node.children[-1], at_start=False)
         if kind in _EXPANSIONS and (value := self._value(node)) is not None:
             has_blanks = not quoted and any(c.isspace() for c in value.pattern)
-            return unknown(text_of(node)) if has_blanks else value
+            return unknown(self._source.text(node)) if has_blanks else value
         if kind == "command_substitution" and (known := self._substituted(node)) is not None:
             self._visit_inside(node)
-            return known if quoted or " " not in known.text else unknown(text_of(node))
+            return known if quoted or " " not in known.text else unknown(self._source.text(node))
         if not node.is_named:
             following = node.next_sibling
             is_translated = node.type == "$" and following is not None and following.type == "string"
             if is_translated and following is not None and following.start_byte == node.end_byte:
                 return literal("")  # $"…" is "…" in the user's language
-            return literal(text_of(node))
+            return literal(self._source.text(node))
         self._visit_inside(node)
-        return unknown(text_of(node))
+        return unknown(self._source.text(node))
 
     def _value(self, node: Node) -> Word | None:
         """What an expansion is in this reading; None if nothing is known of its form."""
-        text = text_of(node)
+        text = self._source.text(node)
         if text in self._chosen:
             return self._chosen[text]
         candidates = self._walker.shell_variables.get(text) or self._walker.variables.of_expansion(text)
@@ -135,7 +140,11 @@ class WordReader:
 
     def _substituted(self, node: Node) -> Word | None:
         """`$(pwd)` and `$(mktemp -d)`, whose output is known."""
-        command = " ".join(text_of(node)[2:-1].split()) if text_of(node).startswith("$(") else ""
+        command = (
+            " ".join(self._source.text(node)[2:-1].split())
+            if self._source.text(node).startswith("$(")
+            else ""
+        )
         if command == "pwd":
             candidates = self._walker.shell_variables.get("$PWD", ())
             return candidates[0] if len(candidates) == 1 else None
@@ -172,9 +181,10 @@ class WordReader:
 
     def _concatenation(self, node: Node) -> Word:
         parts = [self.read(child, at_start=i == 0) for i, child in enumerate(node.children)]
-        text = text_of(node)
+        text = self._source.text(node)
         opens = any(
-            child.type in ("word", "brace_expression") and "{" in text_of(child) for child in node.children
+            child.type in ("word", "brace_expression") and "{" in self._source.text(child)
+            for child in node.children
         )
         if opens and quoting.braces_expand(text):
             return unknown(text)
@@ -183,21 +193,18 @@ class WordReader:
     def _string(self, node: Node) -> Word:
         parts: list[Word] = []
         end = node.start_byte + 1
-        source = node.text or b""
         for child in node.children:
             if child.type == '"':
                 continue
             if child.start_byte > end:
-                parts.append(
-                    literal(decoded(source[end - node.start_byte : child.start_byte - node.start_byte]))
-                )
+                parts.append(literal(self._source.between(end, child.start_byte)))
             if child.type == "string_content":
-                parts.append(literal(quoting.double_quoted(text_of(child))))
+                parts.append(literal(quoting.double_quoted(self._source.text(child))))
             else:
                 parts.append(self.read(child, at_start=False, quoted=True))
             end = child.end_byte
         if node.end_byte - 1 > end:
-            parts.append(literal(decoded(source[end - node.start_byte : -1])))
+            parts.append(literal(self._source.between(end, node.end_byte - 1)))
         return quoting.joined(parts) if parts else literal("")
 
 
@@ -214,11 +221,3 @@ def _home_of(name: str) -> Word:
         return literal(pwd.getpwnam(name[1:]).pw_dir)
     except (KeyError, ValueError):
         return unknown(name)
-
-
-def text_of(node: Node) -> str:
-    return decoded(node.text or b"")
-
-
-def decoded(source: bytes) -> str:
-    return source.decode("utf-8", "replace")

@@ -59,8 +59,8 @@ def simple_commands(
 
     if re.search(r"\bHOME\b[+]?=|\bread\b[^\n]*\bHOME\b", script):
         home = None
-    walker = Walker(home, directories, temp_dir)
-    walker.walk(script)
+    walker = Walker(script, home, directories, temp_dir)
+    walker.walk()
     commands = walker.commands
     if walker.tampered:
         everywhere = tuple(sorted(walker.tampered))

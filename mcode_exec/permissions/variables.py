@@ -9,8 +9,7 @@ so that a glob or a part that is not known stays what it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
 
 from tree_sitter import Node
 
@@ -31,8 +30,6 @@ _ANYTHING = frozenset({"eval", "source", "."})
 #: `${NAME}`, `${NAME:?said}`, `${NAME%/}`, `${NAME:-word}`, …
 _EXPANSION = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[?+=-])(.*)|(%%?)(/\*?))?\}", re.DOTALL)
 _SIMPLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
-
-T = TypeVar("T")
 
 
 class Variables:
@@ -122,23 +119,22 @@ def _without_slash(value: Word) -> Word:
     return Word(value.text[:-1], value.pattern[:-1])
 
 
-def assigned_in(node: Node) -> Iterator[tuple[str, Word]]:
+def assigned_in(node: Node, text: Callable[[Node], str]) -> Iterator[tuple[str, Word]]:
     """What assignments below `node` give to which variables, read without their surroundings."""
     waiting = [node]
     while waiting:
         node = waiting.pop()
         if node.type == "variable_assignment" and node.children:
-            name = _text(node.children[0]).partition("[")[0]
-            yield name, _plain_value(node.children[-1]) or unknown(f"${name}")
+            name = text(node.children[0]).partition("[")[0]
+            yield name, _plain_value(node.children[-1], text(node.children[-1])) or unknown(f"${name}")
         elif node.type == "for_statement":
             for child in node.children:
                 if child.type == "variable_name":
-                    yield _text(child), unknown(_text(child))
+                    yield text(child), unknown(text(child))
         waiting.extend(node.children)
 
 
-def _plain_value(node: Node) -> Word | None:
-    text = _text(node)
+def _plain_value(node: Node, text: str) -> Word | None:
     if node.type == "raw_string" or (
         node.type == "string" and all(child.type in ('"', "string_content") for child in node.children)
     ):
@@ -146,10 +142,6 @@ def _plain_value(node: Node) -> Word | None:
     elif node.type not in ("word", "number"):
         return None
     return None if any(c in text for c in "$`\\*?[{~") else Word(text, text)
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
 
 
 def split(value: Word) -> list[Word]:

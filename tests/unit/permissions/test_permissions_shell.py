@@ -54,6 +54,45 @@ def test_plain_scripts_do_not_load_the_grammar(script: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(root)})
 
 
+def test_no_character_ends_the_process_that_parses_it() -> None:
+    """The grammar's scanner reads beyond a table for `{` before a character far up in Unicode."""
+    code = (
+        "from mcode_exec.permissions.shell import parse_script\n"
+        "for c in map(chr, range(0x10000, 0x110000, 0x1fff)):\n"
+        "    for script in ('{%s', 'a {1..%s}', 'echo %s{a,%s}; rm x', 'cat <<%s\\n{%s\\n%s'):\n"
+        "        parse_script(script.replace('%s', c), home='/h', directory='/w')\n"
+    )
+    root = Path(__file__).parents[3]
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "PYTHONPATH": str(root)})
+
+
+@pytest.mark.parametrize("word", ["\u00e9", "\u4e2d\u6587", "\U0001f600", "a\u00e9{b", "\u00a7\U0010ffff"])
+def test_words_of_any_script_are_given_as_they_stand(word: str) -> None:
+    commands, redirects, _, unparsed = simple_commands(
+        f"echo {word} '{word}' \"{word} $X\" > {word}; {word} x\n\\{word} y", home="/h", directories=("/w",)
+    )
+    assert [[w.text for w in c.words] for c in commands] == [
+        ["echo", word, word, f"{word} $X"],
+        [word, "x"],
+        [word, "y"],
+    ]
+    assert [redirect.target.text for redirect in redirects] == [word]
+    assert not unparsed
+
+
+@pytest.mark.parametrize(
+    "script", ["cat <<\u00e9\n\u00e8\n: '\n\u00e9\nrm x\n'", "cat <<'\U0001f600'\nx\n\U0001f601\n"]
+)
+def test_a_here_document_whose_end_the_grammar_cannot_tell_is_not_understood(script: str) -> None:
+    assert simple_commands(script, home="/h", directories=("/w",))[3]
+
+
+@pytest.mark.parametrize("script", ["- a=b", "x; - a=b rm x", "- -a=b"])
+def test_text_that_the_grammar_loses_is_not_understood(script: str) -> None:
+    assert simple_commands(script, home="/h", directories=("/w",))[3]
+    assert not simple_commands("cat - <<'E'\nx\nE\nls -", home="/h", directories=("/w",))[3]
+
+
 # -- held to bash itself ----------------------------------------------------------------------------------------
 
 #: every command that bash does not find is written down, its words separated by unit separators
@@ -204,7 +243,7 @@ _pieces = st.sampled_from(
             "dd of=",
             "tar ",
         ),
-        *("\u00e9", "\u3000", "\x00", "\r", "\udc80", "\ue000"),
+        *("\u00e9", "\u3000", "\U0010ffff", "\x00", "\r", "\udc80", "\ue000"),
     ]
 )
 
