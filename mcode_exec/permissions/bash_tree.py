@@ -1,7 +1,7 @@
 """Walks tree-sitter's tree of a bash script and lists its simple commands.
 
-The only module that imports tree-sitter, and it is imported only for scripts
-that are not plain words.  Invariant: every command that bash would run is
+Tree-sitter is imported here and in the modules this one is made of (bash_*,
+variables), and only for scripts that are not plain words.  Invariant: every command that bash would run is
 listed, or `unparsed` says why that is not certain.  Where tree-sitter's grammar
 reads a script otherwise than bash does (line continuations, words behind a
 redirection, backquotes, unusual white space) it is corrected or given up here.
@@ -11,13 +11,11 @@ Leaves to others: looking through wrappers and nested scripts (wrappers.py).
 
 from __future__ import annotations
 
-from typing import Literal
-
-from msgspec import Struct
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
 from mcode_exec.permissions.bash_grammar import Source
+from mcode_exec.permissions.bash_redirections import RedirectionReader, Stdin
 from mcode_exec.permissions.bash_words import SCOPES, WordReader
 from mcode_exec.permissions.directories import after_cd, either, listed_below
 from mcode_exec.permissions.script import Redirect, Simple, Word, literal
@@ -35,16 +33,6 @@ _GRAMMAR = names("if then else elif fi do done case esac while until for select 
 _LOOPS = frozenset({"for_statement", "while_statement", "c_style_for_statement"})
 _BRANCHES = frozenset({"if_statement", "case_statement"})
 _CLAUSES = frozenset({"elif_clause", "else_clause", "case_item"})
-
-
-class Stdin(Struct, frozen=True):
-    """What a command gets as standard input from the script around it."""
-
-    kind: Literal["none", "stream"] | Word = "none"
-    piped_from: frozenset[str] = frozenset()
-    #: what every line of it is some of; empty if that is not known
-    lists: tuple[Word, ...] = ()
-
 
 _NO_STDIN = Stdin()
 
@@ -67,7 +55,8 @@ class Walker:
         )
         self._source = Source(script)
         self._words = WordReader(home, temp_dir, self, self._source)
-        self._directories = directories
+        self._redirections = RedirectionReader(self._words, self, self._source)
+        self.directories = directories
         self._earlier_directories: tuple[str, ...] = ()
         self._after_cd: tuple[str, ...] | None = None
         self._loops = 0
@@ -123,10 +112,8 @@ class Walker:
             self.variables.may_hold(assigned_in(node, self._source.text))
         elif kind == "variable_assignment":
             self._assignment(node)
-        elif kind == "file_redirect":
-            self._file_redirect(node)
-        elif kind in ("heredoc_redirect", "herestring_redirect"):
-            self._text_redirect(node, stdin)
+        elif kind == "file_redirect" or kind in ("heredoc_redirect", "herestring_redirect"):
+            self._redirections.read(node, stdin, [])
         elif kind == "comment":
             self._check_comment(node)
         elif node.child_count:
@@ -212,7 +199,7 @@ class Walker:
         end = -1
         for child in node.children:
             if child.type in _REDIRECTS:
-                stdin = self._redirect(child, stdin, words)
+                stdin = self._redirections.read(child, stdin, words)
                 end = -1
             elif child.type == "variable_assignment":
                 name, value = self._assigned(child)
@@ -245,7 +232,7 @@ class Walker:
                     tampered=tuple(tampered),
                     piped_from=stdin.piped_from,
                     substitutes=substitutes,
-                    directories=self._directories,
+                    directories=self.directories,
                     stdin=stdin.kind,
                     stdin_lists=stdin.lists,
                 )
@@ -262,17 +249,17 @@ class Walker:
         self.variables.after(command)
 
     def _change_directory(self, command: Simple, arguments: tuple[Word, ...]) -> None:
-        after = after_cd(self._directories, command, arguments, home=self._home, in_loop=self._loops > 0)
+        after = after_cd(self.directories, command, arguments, home=self._home, in_loop=self._loops > 0)
         self._after_cd = after
-        self._earlier_directories = self._directories
-        self._directories = either(self._directories, after) if after else ()
+        self._earlier_directories = self.directories
+        self.directories = either(self.directories, after) if after else ()
 
     @property
     def shell_variables(self) -> dict[str, Candidates]:
         """Directories as variables of the shell's own."""
         return {
             f"{opening}{name}{closing}": tuple(literal(path) for path in paths)
-            for name, paths in (("PWD", self._directories), ("OLDPWD", self._earlier_directories))
+            for name, paths in (("PWD", self.directories), ("OLDPWD", self._earlier_directories))
             for opening, closing in (("$", ""), ("${", "}"))
             if paths
         }
@@ -290,7 +277,7 @@ class Walker:
             elif child.is_named or not words:
                 words.append(self._words.read(child))
         substitutes = frozenset(_names(self.commands[first:]))
-        self._emit(Simple(words=tuple(words), substitutes=substitutes, directories=self._directories))
+        self._emit(Simple(words=tuple(words), substitutes=substitutes, directories=self.directories))
 
     def _test(self, node: Node) -> None:
         self.visit_children(node, Stdin())
@@ -298,7 +285,7 @@ class Walker:
         inside = " ".join(rest.split())
         is_known = "$" not in inside and "`" not in inside
         rest_word = literal(inside) if is_known else quoting.unknown(inside)
-        self._emit(Simple(words=(literal(opening), rest_word), directories=self._directories))
+        self._emit(Simple(words=(literal(opening), rest_word), directories=self.directories))
 
     def _assignment(self, node: Node) -> None:
         name, value = self._assigned(node)
@@ -342,10 +329,10 @@ class Walker:
     def _rest_of_list(self, node: Node, stdin: Stdin) -> None:
         """The right side of `&&` runs only where a `cd` on its left worked."""
         is_and = any(child.type == "&&" for child in node.children)
-        before = self._directories
+        before = self.directories
         moved = self._after_cd if is_and else None
         if moved:
-            self._directories = moved
+            self.directories = moved
         self._after_cd = None
         before_values = self.variables.snapshot()
         for child in node.children[1:]:
@@ -353,18 +340,18 @@ class Walker:
         if not is_and:
             self.variables.merge(before_values)
         if moved:
-            self._after_cd = self._after_cd or (moved if self._directories == moved else None)
-            self._directories = either(before, self._directories)
+            self._after_cd = self._after_cd or (moved if self.directories == moved else None)
+            self.directories = either(before, self.directories)
 
     def _scope(self, node: Node, stdin: Stdin) -> None:
-        saved = (self._directories, self._loops, self._after_cd)
+        saved = (self.directories, self._loops, self._after_cd)
         values = self.variables.snapshot()
         self._loops = 0
         if node.type == "command_substitution" and self._source.text(node).lstrip().startswith("`"):
             self.nested.append(quoting.backquoted(self._source.text(node).strip()[1:-1]))
         else:
             self.visit_children(node, stdin if node.type == "subshell" else Stdin())
-        self._directories, self._loops, self._after_cd = saved
+        self.directories, self._loops, self._after_cd = saved
         self.variables.restore(values)
 
     def _redirected(self, node: Node, stdin: Stdin) -> None:
@@ -385,7 +372,7 @@ class Walker:
         first = len(self.commands)
         late_words: list[Word] = []
         for redirect in redirects:
-            stdin = self._redirect(redirect, stdin, late_words)
+            stdin = self._redirections.read(redirect, stdin, late_words)
         inside = self.commands[first:]
         if body is not None and body.type == "command":
             self._command(body, stdin, tuple(late_words))
@@ -411,80 +398,6 @@ class Walker:
                 )
             elif child.is_named and child.type not in _HEREDOC_PARTS:
                 self.visit(child)
-
-    # -- redirections -------------------------------------------------------------------------------------------
-
-    def _redirect(self, node: Node, stdin: Stdin, words: list[Word]) -> Stdin:
-        if node.type == "file_redirect":
-            extra, reads = self._file_redirect(node)
-            words.extend(extra)
-            return Stdin("stream", stdin.piped_from) if reads else stdin
-        return self._text_redirect(node, stdin)
-
-    def _file_redirect(self, node: Node) -> tuple[list[Word], bool]:
-        """Note the file; returns words that bash counts as arguments, and whether it replaces stdin."""
-        outer, self._words.open = self._words.open, {}
-        noted = self._file_redirect_once(node)
-        for _ in self._words.further_readings():
-            self._file_redirect_once(node)
-        self._words.open = outer
-        return noted
-
-    def _file_redirect_once(self, node: Node) -> tuple[list[Word], bool]:
-        operator = next((c.type for c in node.children if not c.is_named), "")
-        targets = [self._words.read(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
-        reads = operator.startswith("<")
-        if targets:
-            target = targets[0]
-            is_copy = operator in (">&", "<&") and target.is_literal and target.text.rstrip("-").isdigit()
-            if not is_copy and target.text != "-":
-                self.redirects.append(
-                    Redirect(target=target, writes=not reads, directories=self._directories)
-                )
-        return targets[1:], reads
-
-    def _text_redirect(self, node: Node, stdin: Stdin) -> Stdin:
-        if node.type == "herestring_redirect":
-            words = [self._words.read(c) for c in node.children if c.is_named and c.type != "file_descriptor"]
-            return Stdin(words[0] if words else "stream", stdin.piped_from)
-        start = body = None
-        for child in node.children:
-            if child.type == "heredoc_start":
-                start = child
-            elif child.type == "heredoc_body":
-                body = child
-            elif child.type == "file_redirect":
-                extra, _ = self._file_redirect(child)
-                if extra:
-                    self.unparsed.append("words behind a redirection are not understood")
-        text = self._source.text(body) if body is not None else ""
-        delimiter = self._source.text(start) if start is not None else "''"
-        if not delimiter.isascii():
-            # The grammar cannot tell it from another one, which would end the text elsewhere.
-            self.unparsed.append("the end of a here-document in it is not understood")
-        if any(c in delimiter for c in "'\"\\"):
-            return Stdin(literal(text), stdin.piped_from)
-        if body is not None:
-            self._heredoc_substitutions(body, text)
-        is_known = "$" not in text and not quoting.has_backquote(text)
-        return Stdin(
-            literal(quoting.double_quoted(text)) if is_known else quoting.unknown(text), stdin.piped_from
-        )
-
-    def _heredoc_substitutions(self, body: Node, text: str) -> None:
-        """Substitutions in an unquoted here-document run; the grammar leaves backquotes in its text."""
-        for child in body.children:
-            if child.type != "heredoc_content":
-                self.visit(child, Stdin())
-        if quoting.has_backquote(text):
-            import re
-
-            pieces = re.split(r"(?<!\\)`", text)
-            self.nested.extend(quoting.backquoted(piece) for piece in pieces[1::2])
-            if len(pieces) % 2 == 0:
-                self.unparsed.append("a backquote in it is not closed")
-        if not body.children and "$(" in text.replace("\\$(", ""):
-            self.unparsed.append("a substitution in it is not understood")
 
     def _gap(self, end: int, start: int) -> str:
         """What stands between two words; without white space, but for line continuations, they are one."""
