@@ -29,6 +29,12 @@ from mcode_exec.tools.failure import ToolFailure
 if TYPE_CHECKING:
     from mcode_exec.permissions.judge import Judge
 
+_NO_OBJECT = "the arguments are no JSON object, so nothing was run; send them again as one valid JSON object"
+_UNREPRESENTABLE = (
+    "the arguments hold a NUL character or half a surrogate pair, which cannot be passed on, so nothing was run;"
+    " give it as an escape sequence of the language, or let a command produce it"
+)
+
 
 class StepCalls:
     """Runs the calls of one committed assistant message."""
@@ -114,10 +120,7 @@ class StepCalls:
             known = ", ".join(sorted(self._offered)) or "none"
             return _failure(call, f"there is no tool {call.name!r} here; the tools are: {known}")
         if call.broken_arguments is not None:
-            return _failure(
-                call,
-                "the arguments are no JSON object, so nothing was run; send them again as one valid JSON object",
-            )
+            return _failure(call, _UNREPRESENTABLE if call.arguments else _NO_OBJECT)
         problem = registry.check_arguments(call.name, call.arguments)
         return _failure(call, problem) if problem is not None else None
 

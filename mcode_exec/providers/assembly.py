@@ -91,12 +91,12 @@ class CallPart:
 
     def block(self, _provider_id: str) -> Block:
         text = self.arguments_text
-        arguments = parse_arguments(text)
+        arguments, is_exact = parse_arguments(text)
         return ToolCallBlock(
             id=new_call_id(),
             name=clean(self.name),
             arguments=arguments or {},
-            broken_arguments=text if arguments is None else None,
+            broken_arguments=None if is_exact and self.joiner.is_exact else text,
         )
 
 

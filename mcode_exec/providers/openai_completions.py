@@ -380,4 +380,4 @@ def _begins_anew(call: CallPart, wire_id: str, name: str, arguments: str) -> boo
     if not name or not call.name or not arguments:
         return False
     text = call.arguments_text
-    return bool(text.strip()) and parse_arguments(text) is not None
+    return bool(text.strip()) and parse_arguments(text)[0] is not None

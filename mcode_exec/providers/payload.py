@@ -90,10 +90,12 @@ def clean_value(value: Any, depth: int = 0) -> Any:
 class TextJoiner:
     """Cleans a text that comes in pieces, holding back half a surrogate pair until the next piece."""
 
-    __slots__ = ("_held",)
+    __slots__ = ("_held", "is_exact")
 
     def __init__(self) -> None:
         self._held = ""
+        #: whether nothing had to be replaced so far
+        self.is_exact = True
 
     def feed(self, piece: str) -> str:
         if self._held:
@@ -102,30 +104,41 @@ class TextJoiner:
         if piece and "\ud800" <= piece[-1] <= "\udbff":
             self._held = piece[-1]
             piece = piece[:-1]
-        return clean(piece)
+        return self._cleaned(piece)
 
     def finish(self) -> str:
         held, self._held = self._held, ""
-        return clean(held)
+        return self._cleaned(held)
+
+    def _cleaned(self, text: str) -> str:
+        cleaned = clean(text)
+        if cleaned.count(REPLACEMENT) != text.count(REPLACEMENT):
+            self.is_exact = False
+        return cleaned
 
 
-def parse_arguments(text: str) -> dict[str, Any] | None:
-    """The arguments of a tool call from its text; None when they are no JSON object.
+def parse_arguments(text: str) -> tuple[dict[str, Any] | None, bool]:
+    """The arguments of a tool call from its text, None when they are no JSON object; and whether they are exact.
+
+    They are not when a NUL or half a surrogate pair had to be replaced in them.
 
     Nothing at all and `null` are the empty object; an object that was encoded
     twice (a JSON string that holds one) is taken as what it means.
     """
     if not text.strip():
-        return {}
+        return {}, True
     try:
         value = decode(text, takes_nan=False)
         if isinstance(value, str):
             value = decode(value, takes_nan=False) if value.strip() else {}
         if value is None:
-            return {}
-        return clean_value(value) if isinstance(value, dict) else None
+            return {}, True
+        if not isinstance(value, dict):
+            return None, False
+        cleaned = clean_value(value)
     except PayloadError:
-        return None
+        return None, False
+    return cleaned, bool(cleaned == value)
 
 
 def as_count(value: Any) -> int | None:

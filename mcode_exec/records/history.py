@@ -45,7 +45,8 @@ class ToolCallBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="to
     id: str
     name: str
     arguments: dict[str, Any]
-    #: the argument text as it came, when it was no JSON object; `arguments` is {} then
+    #: the argument text as it came, when it was no JSON object (`arguments` is {} then) or held characters
+    #: that no text can hold (`arguments` has U+FFFD in their place then); such a call is not run
     broken_arguments: str | None = None
 
 

@@ -108,6 +108,26 @@ def test_an_edit_that_is_not_certain_changes_nothing(mcode: Mcode, peer: Peer) -
     assert run.result["toolErrors"] == 5
 
 
+def test_a_character_that_no_text_can_hold_is_refused_not_replaced(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    (mcode.workspace / "f").write_bytes(b"a\xef\xbf\xbdb old\n")
+    peer.script(
+        _edit("f", "old", "n\0w") + _edit("f", "a\0b", "x") + _edit("f", "old", "n\ud83dw"),
+        call("write", {"file_path": "g", "content": "a\0b"})
+        + call("write", {"file_path": "a\0b", "content": "x"})
+        + call("bash", {"command": "echo 'a\0b' > h"}),
+        _edit("f", "old", "\N{SLIGHTLY SMILING FACE}"),
+        say("done"),
+    )
+    calls = _calls(mcode.exec("go", *STREAM).check())
+    assert [one["status"] for one in calls] == ["error"] * 6 + ["completed"]
+    assert ["NUL" in one["error"] for one in calls[:6]] == [True] * 6
+    assert {path.name: path.read_bytes() for path in mcode.workspace.iterdir()} == {
+        "f": b"a\xef\xbf\xbdb " + "🙂\n".encode()
+    }
+
+
 def test_modes_owners_links_and_umask_are_kept(mcode: Mcode, peer: Peer) -> None:
     work = mcode.workspace
     for name, mode in (("s.sh", 0o755), ("private", 0o600), ("group", 0o640)):
