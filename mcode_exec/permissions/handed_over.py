@@ -6,46 +6,50 @@ project's own programs.  Scripts are noted in the expansion and parsed by shell.
 
 from __future__ import annotations
 
-import re
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from mcode_exec.permissions.matching import GLOB
-from mcode_exec.permissions.options import past_options, values
+from mcode_exec.permissions.option_scripts import git_scripts, git_subcommand, scripts_in_options
+from mcode_exec.permissions.options import Options, given_anywhere, options, readings
 from mcode_exec.permissions.script import ANYTHING, Expansion, Simple, Word, literal, with_unknown
 
-#: options whose value is a program that is started
-_PROGRAM_OPTIONS: dict[str, tuple[str, ...]] = {
-    "tar": ("--to-command", "--use-compress-program", "-I", "--rsh-command", "--checkpoint-action=exec"),
-    "sort": ("--compress-program",),
-    "rg": ("--pre", "--hostname-bin"),
-    "rsync": ("-e", "--rsh"),
-    "man": ("-P", "--pager"),
-    "complete": ("-C",),
-}
+#: programs that run the script on their standard input where their options give none
+_READING_SCRIPTS = frozenset({"su", "runuser", "script", "at", "batch", "newgrp"})
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "mksh", "rbash"})
 
 #: runners of a project's own programs: only rules that forbid look at what they run
-_RUNNERS: dict[tuple[str, ...], frozenset[str]] = {
-    ("uv", "run"): frozenset({"--with", "--python", "-p", "--project", "--extra", "--group"}),
-    ("uvx",): frozenset({"--from", "--with", "--python"}),
-    ("poetry", "run"): frozenset(),
-    ("pipenv", "run"): frozenset(),
-    ("pdm", "run"): frozenset(),
-    ("hatch", "run"): frozenset(),
-    ("bundle", "exec"): frozenset(),
-    ("npx",): frozenset({"-p", "--package", "-c"}),
-    ("bunx",): frozenset(),
-    ("pnpm", "exec"): frozenset(),
-    ("pnpm", "dlx"): frozenset(),
-    ("yarn", "exec"): frozenset(),
-    ("npm", "exec"): frozenset({"--package"}),
-    ("direnv", "exec"): frozenset(),
-    ("docker", "exec"): frozenset({"-e", "-u", "-w", "--user", "--env", "--workdir"}),
-    ("podman", "exec"): frozenset({"-e", "-u", "-w"}),
-    ("kubectl", "exec"): frozenset({"-n", "-c"}),
-    ("ssh",): frozenset({"-p", "-i", "-l", "-o", "-F", "-J", "-L", "-R", "-D"}),
+_RUNNERS: dict[tuple[str, ...], Options] = {
+    ("uv", "run"): options(
+        "qvmsn isolated no-project no-sync frozen locked all-extras no-dev dev active quiet verbose exact script",
+        "pw with python project extra group env-file directory with-requirements with-editable package index",
+    ),
+    ("uvx",): options(
+        "qvn isolated quiet verbose", "pwc from with python with-requirements with-editable index"
+    ),
+    ("poetry", "run"): options(),
+    ("pipenv", "run"): options(),
+    ("pdm", "run"): options("s site-packages", "p project"),
+    ("hatch", "run"): options(),
+    ("bundle", "exec"): options(" keep-file-descriptors"),
+    ("npx",): options("yq yes no no-install quiet ignore-existing", "pcw package call workspace"),
+    ("bunx",): options(" bun", "p package"),
+    ("pnpm", "exec"): options("rc recursive shell-mode parallel no-reporter-hide-prefix", "F filter"),
+    ("pnpm", "dlx"): options("cs shell-mode silent", " package"),
+    ("yarn", "exec"): options(),
+    ("npm", "exec"): options("yc yes", "pw package call workspace"),
+    ("direnv", "exec"): options(),
+    ("docker", "exec"): options(
+        "dit detach interactive tty privileged", "euw user env workdir env-file detach-keys"
+    ),
+    ("podman", "exec"): options(
+        "dilt detach interactive tty privileged latest",
+        "euw user env workdir env-file detach-keys preserve-fds",
+    ),
+    ("kubectl", "exec"): options("itq stdin tty quiet", "ncf namespace container filename context"),
+    ("ssh",): options("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOoPpQRSWw"),
 }
 #: of those, how many operands stand before the program
 _RUNNER_OPERANDS = {
@@ -55,6 +59,17 @@ _RUNNER_OPERANDS = {
     ("kubectl", "exec"): 1,
     ("ssh",): 1,
 }
+_WATCH = options(
+    "bcdegprtwxC beep color no-color differences errexit chgexit exec precise no-rerun no-title no-wrap follow",
+    "nqs interval equexit shotsdir",
+)
+_RUNUSER = options("fmpPl login preserve-environment pty fast", "gGTwus group supp-group user shell")
+_C = ("-c", "--command")
+_FLOCK_SCRIPT = options("", "c command")
+_FLOCK = options(
+    "sxeonuFv shared exclusive unlock nonblock nb close no-fork verbose fcntl",
+    "wE timeout wait conflict-exit-code",
+)
 
 
 def also_run(command: Simple, found: Expansion) -> list[Simple]:
@@ -65,8 +80,8 @@ def also_run(command: Simple, found: Expansion) -> list[Simple]:
     elif name == "eval":
         _literal_script(command, words[1:], found)
     elif name == "watch":
-        at = past_options(words, 1, frozenset({"-n", "--interval"}))
-        _literal_script(command, words[at:], found)
+        for reading in readings(words, _WATCH):
+            _literal_script(command, words[reading.at :], found)
     elif name == "trap" and len(words) > 2:
         _literal_script(command, words[1:2] if words[1].text not in ("-", "--") else words[2:3], found)
     elif name == "alias":
@@ -76,8 +91,12 @@ def also_run(command: Simple, found: Expansion) -> list[Simple]:
                 _literal_script(command, (word.tail(word.text.index("=") + 1),), found)
     elif name in ("source", "."):
         _sourced(command, found)
-    elif name in ("su", "script", "flock"):
-        return _after_option_c(command, found)
+    elif name == "flock":
+        return _behind_lock(command, found)
+    elif name == "sg":
+        _literal_script(command, tuple(w for w in words[2:] if w.text != "-c"), found)
+    elif name == "jobs":
+        return [replace(command, words=words[at + 1 :]) for at in _after(words, "-x")]
     elif name == "find":
         return _from_find(command)
     elif name in ("fd", "fdfind"):
@@ -86,9 +105,12 @@ def also_run(command: Simple, found: Expansion) -> list[Simple]:
                 return [replace(command, words=(*words[at + 1 :], ANYTHING))]
     elif name == "git":
         _from_git(command, found)
-    for script in values(words, *_PROGRAM_OPTIONS.get(name, ())):
+    scripts = scripts_in_options(command)
+    for script in scripts:
         _literal_script(command, (script,), found)
-    return []
+    if name in _READING_SCRIPTS and not scripts:
+        standard_input(command, found)
+    return _behind_user(command) if name == "runuser" else []
 
 
 def _sourced(command: Simple, found: Expansion) -> None:
@@ -98,18 +120,31 @@ def _sourced(command: Simple, found: Expansion) -> None:
         found.unparsed.append(f"what {command.name} runs is not known before it runs")
 
 
-def _after_option_c(command: Simple, found: Expansion) -> list[Simple]:
-    """`su -c`, `script -qc` and `flock -c` take a script; flock without it a command."""
-    words = command.words
-    has_script = False
-    for at, word in enumerate(words[:-1]):
-        if re.fullmatch(r"-[a-zA-Z]*c|--command", word.text):
-            has_script = True
-            _literal_script(command, (words[at + 1],), found)
-    if command.name != "flock" or has_script:
-        return []
-    rest = words[past_options(words, 1, frozenset({"-w", "-E", "--timeout", "--wait"})) + 1 :]
-    return [replace(command, words=rest)] if rest else []
+def _behind_lock(command: Simple, found: Expansion) -> list[Simple]:
+    """`flock FILE` takes a command, or a script after -c."""
+    inner: list[Simple] = []
+    for reading in readings(command.words, _FLOCK):
+        rest = command.words[reading.at + 1 :]
+        script = next((g.value for g in given_anywhere(rest, _FLOCK_SCRIPT, 0) if g.name in _C), None)
+        if script is not None and rest[0].text.startswith("-"):
+            _literal_script(command, (script,), found)
+        elif rest:
+            inner.append(replace(command, words=rest))
+    return inner
+
+
+def _behind_user(command: Simple) -> list[Simple]:
+    """`runuser -u USER COMMAND`; without -u it is like su."""
+    return [
+        replace(command, words=command.words[reading.at :])
+        for reading in readings(command.words, _RUNUSER)
+        if command.words[reading.at :] and any(g.name in ("-u", "--user") for g in reading.given)
+    ]
+
+
+def _after(words: tuple[Word, ...], option: str) -> list[int]:
+    """Where the option stands with something behind it."""
+    return [at for at, word in enumerate(words[:-1]) if word.text == option]
 
 
 def _shell_script(command: Simple, found: Expansion) -> None:
@@ -130,8 +165,11 @@ def _shell_script(command: Simple, found: Expansion) -> None:
         if text.startswith("-") and not text.startswith("--"):
             takes_string = takes_string or "c" in text
             at += text[-1] in "oO" and not takes_string
-        if text in ("--command",):
+        if text == "--command":
             takes_string = True
+        elif text.startswith("--command="):
+            _literal_script(command, (words[at].tail(len("--command=")),), found)
+            return
         if text.startswith("-") and "s" in text and not text.startswith("--") and not takes_string:
             at = len(words)
             break
@@ -141,10 +179,15 @@ def _shell_script(command: Simple, found: Expansion) -> None:
             _literal_script(command, (words[at],), found)
         return
     if at >= len(words) or words[at].text in ("/dev/stdin", "/proc/self/fd/0", "/dev/fd/0"):
-        if isinstance(command.stdin, Word):
-            _literal_script(command, (command.stdin,), found)
-        elif command.stdin == "stream" or command.piped_from:
-            found.unparsed.append(f"what {command.name} runs comes from its standard input")
+        standard_input(command, found)
+
+
+def standard_input(command: Simple, found: Expansion) -> None:
+    """A program that runs the script on its standard input."""
+    if isinstance(command.stdin, Word):
+        _literal_script(command, (command.stdin,), found)
+    elif command.stdin == "stream" or command.piped_from:
+        found.unparsed.append(f"what {command.name} runs comes from its standard input")
 
 
 def only_hands_over(command: Simple) -> bool:
@@ -199,31 +242,31 @@ def _with_found_paths(command: Simple, inside: tuple[Word, ...], roots: list[Wor
 
 def _from_git(command: Simple, found: Expansion) -> None:
     words = command.words
-    for at, word in enumerate(words[:-1]):
-        after = words[at + 1]
+    for word, after in pairwise(words):
         if word.text == "-c" and after.text.startswith("alias.") and "=!" in after.text:
             _literal_script(command, (after.tail(after.text.index("=!") + 2),), found)
-        if word.text in ("-x", "--exec") and any(w.text == "rebase" for w in words[1:at]):
-            _literal_script(command, (after,), found)
-    texts = [w.text for w in words]
+    for script in git_scripts(words):
+        _literal_script(command, (script,), found)
+    texts = [w.text for w in words[git_subcommand(words) :]]
     for first, second in (("bisect", "run"), ("submodule", "foreach")):
-        if first in texts and second in texts[texts.index(first) :]:
-            at = texts.index(second, texts.index(first)) + 1
+        if texts[:1] == [first] and second in texts:
+            at = len(words) - len(texts) + texts.index(second) + 1
             _literal_script(command, tuple(w for w in words[at:] if w.text != "--recursive"), found)
 
 
-def run_by_runner(command: Simple) -> Simple | None:
+def run_by_runner(command: Simple) -> list[Simple]:
+    """What a runner of a project's own programs runs, one for each way to read its options."""
     words = command.words
     for length in (2, 1):
-        key = tuple(w.text for w in words[:length])
-        key = (command.name, *key[1:])
-        valued = _RUNNERS.get(key)
-        if valued is None or len(key) != length:
+        key = (command.name, *(w.text for w in words[1:length]))
+        known = _RUNNERS.get(key)
+        if known is None or len(key) != length:
             continue
-        at = past_options(words, length, valued)
-        at += _RUNNER_OPERANDS.get(key, 0)
-        if at < len(words) and words[at].text == "--":
-            at += 1
-        rest = words[at:]
-        return replace(command, words=rest, prefix=()) if rest else None
-    return None
+        inner: list[Simple] = []
+        for reading in readings(words, known, length):
+            at = reading.at + _RUNNER_OPERANDS.get(key, 0)
+            rest = words[at + 1 :] if at < len(words) and words[at].text == "--" else words[at:]
+            if rest:
+                inner.append(replace(command, words=rest, prefix=()))
+        return inner
+    return []

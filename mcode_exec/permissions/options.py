@@ -1,9 +1,21 @@
-"""Reading the options of a command whose program we know a little."""
+"""Reading the options of a command whose program we know a little.
+
+`readings` is how programs that run others are read: letters in clusters, values
+glued or in the next word, long names abbreviated as GNU allows.  An option that
+is not known may or may not take the next word, so both ways are given back, and
+what is judged must be right in each.  The rest answers questions about single
+options of programs that run nothing.
+"""
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from mcode_exec.permissions.matching import GLOB, UNKNOWN
-from mcode_exec.permissions.script import Word
+from mcode_exec.permissions.script import ANYTHING, Word
+
+_MOST_GIVEN = 200  # options that are remembered of one command
+_LONGEST_CLUSTER = 24  # letters
 
 
 def operands(words: tuple[Word, ...], valued: str = "") -> list[Word]:
@@ -69,13 +81,130 @@ def subcommand(words: tuple[Word, ...], valued: str = "") -> tuple[str, tuple[Wo
     return words[at].text, words[at:]
 
 
-def past_options(words: tuple[Word, ...], at: int, valued: frozenset[str]) -> int:
-    """The index behind the options from `at` on; `--` ends them."""
-    while at < len(words):
-        text = words[at].text
-        if text == "--":
-            return at + 1
-        if not text.startswith("-") or (text == "-" and at > 1):
-            return at
-        at += 2 if text in valued else 1
-    return min(at, len(words))
+class Options(Struct, frozen=True):
+    """The options of a program whose own words must be told from those of what it runs."""
+
+    #: `-x` and `--name` that take no value
+    flags: frozenset[str]
+    #: `-x` and `--name` that take one, glued, behind `=` or as the next word
+    valued: frozenset[str]
+    #: `-x` and `--name` whose value, if there is one, is glued to it or stands behind `=`
+    glued: frozenset[str] = frozenset()
+    #: a lone `-` is an option as well
+    lone_dash: bool = False
+
+
+def options(flags: str = "", valued: str = "", glued: str = "", *, lone_dash: bool = False) -> Options:
+    """Options from words: letters of the short ones first, then long names without their dashes."""
+    return Options(_named(flags), _named(valued), _named(glued), lone_dash)
+
+
+def _named(spec: str) -> frozenset[str]:
+    letters, _, long_names = spec.partition(" ")
+    return frozenset(f"-{c}" for c in letters if c != "-") | {f"--{name}" for name in long_names.split()}
+
+
+class Given(Struct, frozen=True):
+    """One option as it was given, its name in full where that is certain."""
+
+    name: str
+    value: Word | None = None
+
+
+class Reading(Struct, frozen=True):
+    """One way to tell a program's options from the words behind them."""
+
+    given: tuple[Given, ...]
+    #: the index of the first word that is neither an option nor the value of one
+    at: int
+
+
+def readings(words: tuple[Word, ...], known: Options, at: int = 1) -> list[Reading]:
+    """The ways to read the options from `at` on; more than one where an option is not known to take a value."""
+    found: list[Reading] = []
+    seen: set[int] = set()
+    todo = [Reading((), at)]
+    while todo:
+        reading = todo.pop()
+        if reading.at in seen:
+            continue
+        seen.add(reading.at)
+        ways = _ways(words, reading.at, known)
+        if not ways:
+            found.append(reading)
+        elif words[reading.at].text == "--":
+            found.append(Reading(reading.given, reading.at + 1))
+        else:
+            given = reading.given if len(reading.given) < _MOST_GIVEN else ()
+            todo.extend(Reading((*given, *way.given), way.at) for way in reversed(ways))
+    return found
+
+
+def given_anywhere(words: tuple[Word, ...], known: Options, at: int = 1) -> list[Given]:
+    """Every option up to `--`, between and behind the operands too, in each way to read it."""
+    found: list[Given] = []
+    while at < len(words) and words[at].text != "--":
+        ways = _ways(words, at, known)
+        for way in ways:
+            found.extend(way.given)
+        at = min((way.at for way in ways), default=at + 1)
+    return found
+
+
+def _ways(words: tuple[Word, ...], at: int, known: Options) -> list[Reading]:
+    """The ways to read one word as options, none if it is no option."""
+    text = words[at].text if at < len(words) else ""
+    if not text.startswith("-") or (text == "-" and not known.lone_dash):
+        return []
+    if text in ("-", "--"):
+        return [Reading((), at + 1)]
+    return _long(words, at, known) if text.startswith("--") else _cluster(words, at, known)
+
+
+def _long(words: tuple[Word, ...], at: int, known: Options) -> list[Reading]:
+    """`--name`, `--name=value` and what GNU takes for an abbreviation of it."""
+    name, equals, _ = words[at].text.partition("=")
+    meant = _meant(name, known)
+    if equals:
+        value = _tail(words[at], len(name) + 1)
+        return [Reading(tuple(Given(full, value) for full in meant or (name,)), at + 1)]
+    ways: list[Reading] = []
+    if not meant or any(full not in known.valued for full in meant):
+        ways.append(Reading((Given(name),), at + 1))
+    if not meant or any(full in known.valued for full in meant):
+        following = words[at + 1] if at + 1 < len(words) else None
+        taking = tuple(
+            Given(full, following) for full in meant or (name,) if full in known.valued or not meant
+        )
+        ways.append(Reading(taking, min(at + 2, len(words))))
+    return ways
+
+
+def _meant(name: str, known: Options) -> list[str]:
+    everything = known.valued | known.flags | known.glued
+    return [name] if name in everything else sorted(full for full in everything if full.startswith(name))
+
+
+def _cluster(words: tuple[Word, ...], at: int, known: Options) -> list[Reading]:
+    """`-abc`: letters without a value up to one that takes what is left of the word, or the next one."""
+    word = words[at]
+    ways: list[Reading] = []
+    given: list[Given] = []
+    for i, letter in enumerate(word.text[1 : _LONGEST_CLUSTER + 1], 1):
+        option = f"-{letter}"
+        rest = word.text[i + 1 :]
+        if option in known.glued:
+            given.append(Given(option, _tail(word, i + 1) if rest else None))
+            break
+        if option in known.valued or not (option in known.flags or letter.isdigit()):
+            value = _tail(word, i + 1) if rest else words[at + 1] if at + 1 < len(words) else None
+            taking = Reading((*given, Given(option, value)), at + 1 if rest else min(at + 2, len(words)))
+            ways.append(taking)
+            if option in known.valued:
+                return ways
+        given.append(Given(option))
+    return [Reading(tuple(given), at + 1), *ways]
+
+
+def _tail(word: Word, start: int) -> Word:
+    return word.tail(start) if word.pattern[:start] == word.text[:start] else ANYTHING

@@ -7,21 +7,14 @@ hands to a shell; what cannot be told is a reason in `unparsed`.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
-from mcode_exec.permissions.handed_over import also_run, only_hands_over, run_by_runner
-from mcode_exec.permissions.options import past_options
-from mcode_exec.permissions.script import (
-    ANYTHING,
-    Expansion,
-    Form,
-    Role,
-    Simple,
-    Word,
-    literal,
-    with_unknown,
-)
+from mcode_exec.permissions.handed_over import also_run, only_hands_over, run_by_runner, standard_input
+from mcode_exec.permissions.known_wrappers import WRAPPERS, Wrapper
+from mcode_exec.permissions.options import Given, readings
+from mcode_exec.permissions.script import ANYTHING, Expansion, Form, Role, Simple, Word, literal, with_unknown
 from mcode_exec.permissions.tampering import tampers
 
 #: where a program with a path is the one that its bare name means
@@ -30,62 +23,6 @@ _STANDARD_DIRECTORIES = frozenset(
 )
 
 _DEEPEST = 12  # wrappers around wrappers
-
-
-class Wrapper(Struct, frozen=True):
-    """How a wrapper's own words are told from the command it runs."""
-
-    #: options that take the next word as their value
-    valued: frozenset[str] = frozenset()
-    #: words of its own that come before the command
-    operands: int = 0
-    #: the wrapper itself must be allowed as well
-    is_judged: bool = False
-
-
-def _wrapper(valued: str = "", operands: int = 0, *, is_judged: bool = False) -> Wrapper:
-    return Wrapper(frozenset(valued.split()), operands, is_judged)
-
-
-WRAPPERS: dict[str, Wrapper] = {
-    "env": _wrapper("-u --unset -C --chdir"),
-    "sudo": _wrapper(
-        "-u -g -h -p -C -r -t -T -U -D -R --user --group --host --prompt --chdir --chroot", is_judged=True
-    ),
-    "doas": _wrapper("-u -C", is_judged=True),
-    "pkexec": _wrapper("--user", is_judged=True),
-    "run0": _wrapper("--user -u --property", is_judged=True),
-    "command": _wrapper(),
-    "builtin": _wrapper(),
-    "exec": _wrapper("-a"),
-    "nohup": _wrapper(),
-    "nice": _wrapper("-n --adjustment"),
-    "ionice": _wrapper("-c -n --class --classdata"),
-    "chrt": _wrapper("-T -P -D", 1),
-    "taskset": _wrapper("", 1),
-    "time": _wrapper("-f -o --format --output"),
-    "timeout": _wrapper("-s -k --signal --kill-after", 1),
-    "stdbuf": _wrapper("-i -o -e --input --output --error"),
-    "setsid": _wrapper(),
-    "unbuffer": _wrapper(),
-    "chronic": _wrapper(),
-    "caffeinate": _wrapper("-t -w"),
-    "xargs": _wrapper(
-        "-I -n -P -L -d -E -s -a --max-args --max-procs --delimiter --arg-file --max-lines --replace"
-    ),
-    "parallel": _wrapper("-j --jobs -a --arg-file --joblog --results -N -n --colsep --delay --timeout"),
-    "strace": _wrapper("-o -e -p -s -E -u -P", is_judged=True),
-    "ltrace": _wrapper("-o -e -p -s -u", is_judged=True),
-    "chroot": _wrapper("--userspec --groups", 1, is_judged=True),
-    "unshare": _wrapper("-S -G -R -w --root --wd", is_judged=True),
-    "nsenter": _wrapper("-t -S -G --target", is_judged=True),
-    "setpriv": _wrapper("--reuid --regid --groups", is_judged=True),
-    "runuser": _wrapper("-u -g -G", is_judged=True),
-    "busybox": _wrapper(),
-    "toybox": _wrapper(),
-    "coproc": _wrapper(),
-    "!": _wrapper(),
-}
 
 
 def expand(command: Simple) -> Expansion:
@@ -112,20 +49,20 @@ def _add(command: Simple, found: Expansion, depth: int, *, forbidding_only: bool
         return
     command = _by_bare_name(command, found)
     wrapper = WRAPPERS.get(name)
-    inner = _unwrapped(command, wrapper, found) if wrapper else None
-    if inner is not None and wrapper is not None:
-        is_judged = wrapper.is_judged and not forbidding_only
-        found.forms.append(Form(role="main" if is_judged else "outer", command=command))
-        _add(inner, found, depth + 1, forbidding_only=forbidding_only)
-        return
     scripts = len(found.scripts)
+    inner, is_sure = _unwrapped(command, wrapper, found) if wrapper else ([], True)
+    if inner and wrapper is not None:
+        is_judged = (wrapper.is_judged or not is_sure) and not forbidding_only
+        found.forms.append(Form(role="main" if is_judged else "outer", command=command))
+        for one in inner:
+            _add(one, found, depth + 1, forbidding_only=forbidding_only)
+        return
     further = also_run(command, found)
     hands_over = len(found.scripts) > scripts and only_hands_over(command)
     found.forms.append(Form(role="outer" if hands_over else main, command=command))
     for more in further:
         _add(more, found, depth + 1, forbidding_only=forbidding_only)
-    runner = run_by_runner(command)
-    if runner is not None:
+    for runner in run_by_runner(command):
         _add(runner, found, depth + 1, forbidding_only=True)
 
 
@@ -143,39 +80,50 @@ def _by_bare_name(command: Simple, found: Expansion) -> Simple:
     return command
 
 
-def _unwrapped(command: Simple, wrapper: Wrapper, found: Expansion) -> Simple | None:
-    """The command behind the wrapper's own options and operands, or None if it runs none."""
+def _unwrapped(command: Simple, wrapper: Wrapper, found: Expansion) -> tuple[list[Simple], bool]:
+    """The commands behind the wrapper's own words, one for each way to read them, and whether that is certain."""
     name, words = command.name, command.words
     if name == "command" and any(w.text[:1] == "-" and set(w.text[1:]) & {"v", "V"} for w in words[1:2]):
-        return None
+        return [], True
+    inner: list[Simple] = []
+    is_sure = True
+    for reading in readings(words, wrapper.known):
+        split = [g.value for g in reading.given if g.name in ("-S", "--split-string")]
+        if name == "env" and split and split[0] is not None:
+            found.scripts.append((_joined(literal("env"), split[0], *words[reading.at :]), command))
+            continue
+        at, tampered = _past_assignments(command, wrapper, reading.at)
+        starts = [at + wrapper.operands]
+        if any(not word.is_literal for word in words[at : at + wrapper.operands]):
+            starts.append(at + wrapper.operands + 1)  # the first word may turn out to be an option
+            is_sure = False
+        for start in starts:
+            rest = _appended(command, reading.given, words[start:])
+            if rest:
+                moves = name in ("env", "sudo") and _moves(reading.given)
+                directories = () if moves else command.directories
+                inner.append(
+                    replace(command, words=rest, prefix=(), tampered=tampered, directories=directories)
+                )
+        asks_for_a_shell = any(g.name in ("-s", "-i", "--shell", "--login") for g in reading.given)
+        if not words[at + wrapper.operands :] and (
+            wrapper.is_shell or (wrapper.is_judged and asks_for_a_shell)
+        ):
+            standard_input(command, found)
+    return inner, is_sure
+
+
+def _past_assignments(command: Simple, wrapper: Wrapper, at: int) -> tuple[int, tuple[str, ...]]:
+    """Behind the `A=1` that env and its like take before the command, and what they tamper with."""
     tampered = list(command.tampered)
-    split = _env_split(command) if name == "env" else None
-    if split is not None:
-        found.scripts.append((split, command))
-        return None
-    at = past_options(words, 1, wrapper.valued)
-    if name in ("env", "sudo", "doas"):
+    words = command.words
+    if command.name in ("env", "sudo", "doas"):
         while at < len(words) and _is_assignment(words[at]):
             variable = words[at].text.partition("=")[0]
             if tampers(variable, words[at].tail(len(variable) + 1)):
                 tampered.append(variable)
-            at = past_options(words, at + 1, wrapper.valued)
-    at += wrapper.operands
-    rest = words[at:]
-    if name == "xargs":
-        rest = _from_xargs(words[1:at], rest, command.stdin_lists)
-    elif name == "parallel":
-        rest = (
-            (*_before_colons(rest), ANYTHING) if rest and not rest[0].text.startswith(":::") else (ANYTHING,)
-        )
-    if not rest:
-        return None
-    directories = command.directories
-    if name in ("env", "sudo") and any(
-        w.text[:2] in ("-C", "-D") or w.text.startswith("--chdir") for w in words[1:at]
-    ):
-        directories = ()
-    return replace(command, words=tuple(rest), prefix=(), tampered=tuple(tampered), directories=directories)
+            at = readings(words, wrapper.known, at + 1)[0].at
+    return at, tuple(tampered)
 
 
 def _is_assignment(word: Word) -> bool:
@@ -183,34 +131,28 @@ def _is_assignment(word: Word) -> bool:
     return bool(equals) and name.replace("_", "a").isalnum()
 
 
-def _env_split(command: Simple) -> Word | None:
-    """`env -S 'rm x'` splits its value into a command."""
-    for at, word in enumerate(command.words[1:], 1):
-        if word.text in ("-S", "--split-string") and at + 1 < len(command.words):
-            return command.words[at + 1]
-        if word.text.startswith("--split-string="):
-            return word.tail(len("--split-string="))
-        if word.text.startswith("-S") or word.text in ("-vS", "-iS"):
-            return word.tail(2) if word.text.startswith("-S") else ANYTHING
-        if not word.text.startswith("-") and not _is_assignment(word):
-            return None
-    return None
+def _moves(given: Iterable[Given]) -> bool:
+    return any(g.name in ("-C", "-D") or "--chdir".startswith(g.name) for g in given)
 
 
-def _from_xargs(
-    options: tuple[Word, ...], rest: tuple[Word, ...], lists: tuple[Word, ...]
-) -> tuple[Word, ...]:
+def _joined(*words: Word) -> Word:
+    return Word(" ".join(w.text for w in words), " ".join(w.pattern for w in words))
+
+
+def _appended(command: Simple, given: tuple[Given, ...], rest: tuple[Word, ...]) -> tuple[Word, ...]:
+    """The command with what xargs and parallel will add to it."""
+    if command.name == "parallel":
+        before = _before_colons(rest)
+        return (*before, ANYTHING) if before else (ANYTHING,)
+    if command.name != "xargs":
+        return rest
     if not rest:
         return (literal("echo"), ANYTHING)
-    replaced = None
-    for at, word in enumerate(options):
-        if word.text in ("-I", "--replace") and at + 1 < len(options):
-            replaced = options[at + 1].text
-        elif word.text.startswith("-I") or word.text.startswith("-i"):
-            replaced = word.text[2:] or "{}"
-    if replaced:
-        return tuple(with_unknown(word, replaced) for word in rest)
-    return (*rest, *(lists or (ANYTHING,)))
+    for option in given:
+        if option.name in ("-I", "-i", "-J", "--replace"):
+            placeholder = option.value.text if option.value is not None else "{}"
+            return tuple(with_unknown(word, placeholder or "{}") for word in rest)
+    return (*rest, *(command.stdin_lists or (ANYTHING,)))
 
 
 def _before_colons(words: tuple[Word, ...]) -> tuple[Word, ...]:
