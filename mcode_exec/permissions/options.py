@@ -70,6 +70,16 @@ def may_be_option(word: Word) -> bool:
     return word.pattern[:1] in (UNKNOWN, GLOB)
 
 
+def hides_an_option(words: tuple[Word, ...]) -> bool:
+    """Whether a word that nobody knows yet may be an option."""
+    for word in words[1:]:
+        if word.text == "--":
+            return False
+        if may_be_option(word):
+            return True
+    return False
+
+
 def subcommand(words: tuple[Word, ...], valued: str = "") -> tuple[str, tuple[Word, ...]]:
     """The first operand and the words from it on, as `push` and `push origin` of `git -C x push origin`."""
     takes_value = frozenset(valued.split())

@@ -12,8 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from mcode_exec.permissions.effects import GIT_VALUED
-from mcode_exec.permissions.options import has_option, may_be_option, operands, subcommand
+from mcode_exec.permissions.matching import GLOB, UNKNOWN
+from mcode_exec.permissions.options import has_option, hides_an_option, may_be_option, operands
+from mcode_exec.permissions.readonly_git import only_looks
 from mcode_exec.permissions.script import Simple, Word
 from mcode_exec.permissions.tampering import tampers
 from mcode_exec.permissions.vocabulary import names
@@ -24,10 +25,10 @@ Words = tuple[Word, ...]
 _HARMLESS = names(
     "ls cat head tail wc stat du df pwd echo true false : basename dirname realpath readlink id "
     "whoami groups uname nproc arch uptime free lscpu lsblk ps pgrep which type whereis cut tr paste "
-    "join comm nl tac rev fold expand unexpand fmt seq expr numfmt factor sleep cmp diff diff3 md5sum "
-    "sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od strings nm size locale getent "
-    "logname tty printenv cal jq grep egrep fgrep zcat bzcat xzcat zgrep look tsort cd dirs wait jobs "
-    "exit return break continue shift column test [ [[ env set umask ulimit pushd popd"
+    "join comm nl tac rev fold expand unexpand fmt seq expr numfmt factor sleep cmp diff md5sum "
+    "sha1sum sha224sum sha256sum sha384sum sha512sum b2sum cksum sum od locale getent logname tty "
+    "printenv cal jq grep egrep fgrep zcat bzcat xzcat zgrep look tsort cd dirs exit return break "
+    "continue shift column test [ [[ env set umask ulimit pushd popd"
 )
 
 #: programs with options (short letters, long names) that make them write or start others
@@ -39,16 +40,24 @@ _WITHOUT_OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tree": ("oR", ("--output",)),
     "file": ("CzZ", ("--compile", "--uncompress", "--uncompress-noreport")),
     "printf": ("v", ()),
-    "objdump": ("", ("--dwarf-start", "--plugin")),
-    "readelf": ("", ()),
+    "jobs": ("x", ()),
+    "wait": ("p", ()),
+    "diff3": ("", ("--diff-program",)),
+    **dict.fromkeys(("objdump", "nm", "size", "strings", "readelf"), ("", ("--plugin",))),
     "hexdump": ("", ()),
 }
+
+#: programs that read further options from the files of words such as `@f`
+_READING_OPTIONS = names("objdump nm size strings readelf")
 
 _VERSION_ONLY = names(
     "python python3 node npm pnpm yarn go cargo rustc rustup gcc g++ cc clang java javac ruby php "
     "perl make cmake pip pip3 uv docker git-lfs bash zsh rg tsc deno bun dotnet mvn gradle psql "
     "sqlite3"
 )
+
+#: for most others `version` is the name of a script, a file or a target
+_VERSION_WORDS = frozenset({("go", "version"), ("docker", "version"), ("npm", "version")})
 
 _SED_ADDRESS = r"(?:\d+|\$|/[^/\n]*/)"
 _SED_PART = r"(?:(?!\1)[^\n\\]|\\.)*"  # up to the delimiter, where no backslash stands before it
@@ -57,57 +66,6 @@ _SED_COMMAND = (
     rf"(?:[pdqlP=]|s([/|#,]){_SED_PART}\1{_SED_PART}\1[gpiI0-9]*)\s*"
 )
 _SED_OPTIONS = names("-n -E -r -s -z -u -e --quiet --silent --regexp-extended --null-data --expression")
-
-_GIT_GLOBAL = names("--no-pager -P --no-optional-locks --literal-pathspecs --no-replace-objects --version -v")
-_GIT_LOOKING = names(
-    "status log show diff rev-parse ls-files ls-tree cat-file blame grep describe shortlog rev-list "
-    "name-rev merge-base show-ref for-each-ref count-objects check-ignore check-attr whatchanged "
-    "version diff-tree diff-index diff-files cherry range-diff annotate"
-)
-_GIT_REFUSED = (
-    "--ext-diff",
-    "--textconv",
-    "--output",
-    "--output-directory",
-    "--open-files-in-pager",
-    "--filters",
-    "--exec",
-)
-#: subcommands with a listing form: the first words that make it one, and the options it may have
-_GIT_LISTS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
-    "branch": (
-        frozenset({""}),
-        names(
-            "-a -r -v -vv -av -avv -rv --all --remotes --verbose --list -l --show-current --no-color "
-            "--no-column"
-        ),
-    ),
-    "tag": (frozenset({""}), names("-l --list -n --no-column")),
-    "remote": (frozenset({"", "get-url", "-v"}), names("-v --verbose --all --push")),
-    "stash": (frozenset({"list", "show"}), names("-p --stat --patch --name-only --oneline")),
-    "worktree": (frozenset({"list"}), names("--porcelain -v -z")),
-    "reflog": (frozenset({"", "show"}), names("--oneline --all -n")),
-    "submodule": (frozenset({"", "status"}), names("--recursive --cached")),
-    "notes": (frozenset({"list", "show"}), frozenset()),
-    "config": (
-        frozenset({"get", "list", "--get", "--get-all", "--get-regexp", "--list", "-l"}),
-        names(
-            "--get --get-all --get-regexp --list -l --show-origin --show-scope --global --local --system -z"
-        ),
-    ),
-}
-#: branch and tag take patterns or commits only behind these
-_GIT_FILTERS = (
-    "--contains",
-    "--no-contains",
-    "--merged",
-    "--no-merged",
-    "--points-at",
-    "--sort=",
-    "--format=",
-    "--list",
-    "-l",
-)
 
 
 def is_read_only(command: Simple) -> bool:
@@ -122,24 +80,17 @@ def is_read_only(command: Simple) -> bool:
         return _is_plain_test(words) if name in ("test", "[", "[[") else True
     refused = _WITHOUT_OPTIONS.get(name)
     if refused is not None:
-        return not has_option(words, refused[0], *refused[1]) and not _hides_an_option(words)
+        if name in _READING_OPTIONS and any(w.pattern[:1] in ("@", GLOB, UNKNOWN) for w in words[1:]):
+            return False
+        return not has_option(words, refused[0], *refused[1]) and not hides_an_option(words)
     check = _CHECKS.get(name)
     if check is not None and check(words):
         return True
     return (
         name in _VERSION_ONLY
         and len(words) == 2
-        and words[1].text in ("--version", "-V", "version", "--help")
+        and (words[1].text in ("--version", "-V", "--help") or (name, words[1].text) in _VERSION_WORDS)
     )
-
-
-def _hides_an_option(words: Words) -> bool:
-    for word in words[1:]:
-        if word.text == "--":
-            return False
-        if may_be_option(word):
-            return True
-    return False
 
 
 def _is_plain_test(words: Words) -> bool:
@@ -153,7 +104,7 @@ def _few_operands(most: int) -> Callable[[Words], bool]:
 
 
 def _date(words: Words) -> bool:
-    if has_option(words, "s", "--set") or _hides_an_option(words):
+    if has_option(words, "s", "--set") or hides_an_option(words):
         return False
     return all(w.text.startswith("+") for w in operands(words, "-d --date -r --reference -f --file"))
 
@@ -216,9 +167,7 @@ def _tar(words: Words) -> bool:
 
 
 def _unzip(words: Words) -> bool:
-    return (
-        len(words) >= 3 and words[1].text in ("-l", "-v", "-lv", "-Z", "-t") and not _hides_an_option(words)
-    )
+    return len(words) >= 3 and words[1].text in ("-l", "-v", "-lv", "-Z", "-t") and not hides_an_option(words)
 
 
 def _man(words: Words) -> bool:
@@ -241,46 +190,6 @@ def _reads(words: Words) -> bool:
     return all(w.is_literal and w.text.isidentifier() and not tampers(w.text, Word("", "?")) for w in names)
 
 
-def _git(words: Words) -> bool:
-    at = 1
-    while at < len(words) and words[at].text.startswith("-"):
-        if words[at].text == "-C":
-            at += 2
-        elif words[at].text in _GIT_GLOBAL:
-            at += 1
-        else:
-            return False
-    name, rest = subcommand(words, GIT_VALUED)
-    if not name:
-        return len(words) > 1 and words[1].text in ("--version", "-v")
-    if has_option(rest, "O" if name == "grep" else "", *_GIT_REFUSED) or _hides_an_option(rest):
-        return False
-    if name in _GIT_LOOKING:
-        return True
-    lists = _GIT_LISTS.get(name)
-    return lists is not None and _git_lists(name, rest, *lists)
-
-
-def _git_lists(name: str, rest: Words, firsts: frozenset[str], options: frozenset[str]) -> bool:
-    texts = [w.text for w in rest[1:]]
-    is_filtered = any(text.startswith(_GIT_FILTERS) for text in texts) and name in ("branch", "tag")
-    for text in texts:
-        if (
-            text.startswith("-")
-            and text not in options
-            and not (is_filtered and text.startswith(_GIT_FILTERS))
-        ):
-            return False
-    if name == "config":
-        return bool(texts) and any(text in firsts for text in texts)
-    if is_filtered:
-        return True
-    given = [text for text in texts if not text.startswith("-")]
-    if name in ("branch", "tag"):
-        return not given
-    return (given[0] if given else "") in firsts
-
-
 _CHECKS: dict[str, Callable[[Words], bool]] = {
     "uniq": _few_operands(1),
     "xxd": lambda words: _few_operands(1)(words) and not has_option(words, "r", "-revert"),
@@ -295,7 +204,7 @@ _CHECKS: dict[str, Callable[[Words], bool]] = {
     "unzip": _unzip,
     "man": _man,
     "command": _command,
-    "git": _git,
+    "git": only_looks,
     "read": _reads,
     "export": _declares,
     "declare": _declares,
