@@ -63,7 +63,7 @@ BACKGROUND = {
     "cleared environment": "env -i setsid -f /bin/sleep 300 ; echo ok",
     "ignores TERM": "setsid sh -c \"trap '' TERM HUP; sleep 300; sleep 300\" & echo ok",
     "stopped": "setsid sleep 300 & kill -STOP $!; echo ok",
-    "endless writer": "yes & echo ok",
+    "endless writer": "echo ok; yes &",
 }
 
 
