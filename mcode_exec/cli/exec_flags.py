@@ -58,9 +58,10 @@ OPTIONS: tuple[click.Option, ...] = (
     _flag(_SESSION, "--cwd", metavar="DIR",
           help="Workspace [default: the current directory]; @recorded: the session's."),
     _flag(_AGENT, "--model", type=TEXT, metavar="P/M[#V]",
-          help="Provider, model and variant."),
+          help="Provider, model and, as variant, an effort."),
     _flag(_AGENT, "--effort", type=TEXT, metavar="LEVEL",
-          help="Reasoning effort."),
+          help="Reasoning effort: none, minimal, low, medium, high, xhigh; max where Anthropic's format is "
+               "spoken."),
     _flag(_AGENT, "--agent", type=TEXT, metavar="NAME",
           help="An agent of the configuration."),
     _flag(_AGENT, "--tools", type=TOOL_NAMES,

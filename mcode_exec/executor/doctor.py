@@ -13,6 +13,7 @@ from mcode_exec import paths
 from mcode_exec.config import Config
 from mcode_exec.errors import KeyMissingError, McodeError
 from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.effort import check_variant
 from mcode_exec.executor.models import Reach, reach
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.settings import Settings
@@ -123,6 +124,7 @@ def _model(config: Config, env: Mapping[str, str]) -> Check:
     try:
         found = reach(config.model, config, env)
         resolving.check_price(_settings(config).limits, found.info)
+        check_variant(found.info.ref, found.api, source)
     except McodeError as error:
         return Check(name="model", ok=False, detail=f"{config.model} ({source}): {error.message}")
     return Check(name="model", ok=True, detail=f"{config.model} ({source}); {_described(found)}")
@@ -167,7 +169,8 @@ def _agent(name: str, config: Config, env: Mapping[str, str]) -> Check:
         resolving.rule_set(settings, agent, Invocation(run_id=""), None, is_new=True)
         configuration.agent_prompt(agent)
         if agent.model is not None:
-            reach(agent.model, config, env)
+            found = reach(agent.model, config, env)
+            check_variant(found.info.ref, found.api, label)
     except KeyMissingError as error:
         return Check(name=label, ok=None, detail=error.message)
     except McodeError as error:

@@ -20,6 +20,7 @@ from mcode_exec import paths
 from mcode_exec.clock import SystemClock
 from mcode_exec.config import Config
 from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.effort import effort_of
 from mcode_exec.executor.models import Reach, reach
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.runtime import unusable_data
@@ -68,6 +69,7 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     found = await asyncio.to_thread(reach, plan.model_text, settings.config, env)
     check_attachments(given.prompt, found.info)
     resolving.check_price(settings.limits, found.info)
+    effort = effort_of(invocation.effort, plan, found.info.ref, found.api)
     scope = Scope(
         workspace=workspace,
         home=paths.home(env),
@@ -82,7 +84,7 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
             **_prompt(invocation, given.prompt),
             "dataDir": data,
             "agent": plan.agent.name if plan.agent is not None else None,
-            "effort": plan.effort,
+            "effort": effort.level,
             "onAsk": invocation.on_ask,
             "outputFormat": invocation.output_format,
             "outputs": outputs,

@@ -13,7 +13,7 @@ from mcode_exec.config import Config, ProviderConfig
 from mcode_exec.errors import ConfigError, KeyMissingError, ModelUnknownError
 from mcode_exec.providers.catalogue import PROVIDERS, endpoint_of, key_variables, model_info
 from mcode_exec.providers.client import Endpoint
-from mcode_exec.records.model import ModelInfo, ModelRef
+from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
 from mcode_exec.records.usage import Price
 from mcode_exec.redaction import Redactor
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: the one model of the `local` provider that needs no path
 BUILT_IN_MODEL = "smollm2"
+#: what llama.cpp is asked in
+_LOCAL_API: WireFormat = "openai-completions"
 #: a model on this machine costs nothing
 FREE = Price(input=Decimal(0), output=Decimal(0))
 
@@ -68,6 +70,10 @@ class Reach(Struct, frozen=True, kw_only=True):
     info: ModelInfo
     #: None: the model is served by this process, which has not begun to
     endpoint: Endpoint | None
+
+    @property
+    def api(self) -> WireFormat:
+        return _LOCAL_API if self.endpoint is None else self.endpoint.api
 
 
 def reach(text: str | None, config: Config, env: Mapping[str, str]) -> Reach:
@@ -122,7 +128,7 @@ async def resolve_model(
             info=found.info,
             endpoint=Endpoint(
                 provider_id=ref.provider_id,
-                api="openai-completions",
+                api=_LOCAL_API,
                 base_url=server.base_url,
                 api_key=server.api_key,
                 auth="bearer",

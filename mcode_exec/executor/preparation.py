@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.choice import Choice, choose
+from mcode_exec.executor.effort import effort_of
 from mcode_exec.executor.models import ResolvedModel, resolve_model
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.settings import Settings
@@ -94,13 +95,14 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     model = await resolve_model(runtime, settings, text=plan.model_text, redactor=redactor)
     check_attachments(given.prompt, model.info)
     resolving.check_price(settings.limits, model.info)
+    effort = effort_of(invocation.effort, plan, model.info.ref, model.endpoint.api)
     choice = await choose(
         runtime.store,
         invocation,
         workspace=workspace,
         project=project,
         new_session=_new_session(
-            runtime, invocation, project, workspace, given.prompt, model, plan, redactor
+            runtime, invocation, project, workspace, given.prompt, model, plan, effort.level, redactor
         ),
         found=plan.found,
     )
@@ -110,7 +112,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         prompt=given.prompt,
         model=model,
         agent=plan.agent,
-        effort=plan.effort,
+        effort=effort.level,
         preset=plan.preset,
         rules=plan.rules,
         base_prompt=given.base_prompt,
@@ -118,7 +120,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         git_root=git_root,
         request=_request(invocation, choice, given.prompt, redactor),
         redactor=redactor,
-        notices=(*given.prompt.notices, *plan.notices, *model.notices, *choice.notices),
+        notices=(*given.prompt.notices, *plan.notices, *effort.notices, *model.notices, *choice.notices),
     )
 
 
@@ -138,6 +140,7 @@ def _new_session(
     prompt: Prompt,
     model: ResolvedModel,
     plan: TurnPlan,
+    effort: str | None,
     redactor: Redactor,
 ) -> Session:
     now_ms = runtime.clock.now_ms()
@@ -160,7 +163,7 @@ def _new_session(
         provider_id=ref.provider_id,
         model_id=ref.model_id,
         variant=ref.variant,
-        effort=plan.effort,
+        effort=effort,
         agent=plan.agent.name if plan.agent is not None else None,
         context_tokens=model.info.context_tokens,
     )

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from mcode_exec.config import AgentConfig
 
 
+#: where the model's name may stand, beside agents and the configuration
+MODEL_FLAG, OF_SESSION = "--model", "session"
+
+
 class Input(Struct, frozen=True, kw_only=True):
     """What the invocation says, read."""
 
@@ -50,7 +54,6 @@ class TurnPlan(Struct, frozen=True, kw_only=True):
     #: what names the model, and where that stands
     model_text: str | None
     model_source: str
-    effort: str | None
     preset: Preset
     rules: RuleSet
     #: (code, message)
@@ -99,7 +102,6 @@ async def plan_turn(
         agent=agent,
         model_text=text,
         model_source=source,
-        effort=invocation.effort or (existing.effort if existing is not None else None),
         preset=preset,
         rules=rules,
         notices=notices,
@@ -181,12 +183,12 @@ def _model_of(
 ) -> tuple[str | None, str]:
     """What names the model, and where: flag, agent of this turn, session, agent of the session, config."""
     if invocation.model is not None:
-        return invocation.model, "--model"
+        return invocation.model, MODEL_FLAG
     if invocation.agent is not None and agent is not None and agent.model is not None:
         return agent.model, f"agent {agent.name}"
     if existing is not None and existing.provider_id is not None and existing.model_id is not None:
         variant = f"#{existing.variant}" if existing.variant else ""
-        return f"{existing.provider_id}/{existing.model_id}{variant}", "session"
+        return f"{existing.provider_id}/{existing.model_id}{variant}", OF_SESSION
     if agent is not None and agent.model is not None:
         return agent.model, f"agent {agent.name}"
     return settings.config.model, configuration.source_of(settings.config, "model")

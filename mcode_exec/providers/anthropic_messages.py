@@ -100,11 +100,11 @@ def _thinking(request: ModelRequest, limit: int) -> dict[str, Any]:
     effort = request.effort
     if effort is None:
         return {}
-    if effort in ("none", "off"):
+    if effort == "none":
         return {"thinking": {"type": "disabled"}}
     if _is_adaptive(request.model.ref.model_id):
         return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
-    budget = min(_BUDGETS.get(effort, _BUDGETS["medium"]), limit - 1024)
+    budget = min(_BUDGETS[effort], limit - 1024)
     if budget < _MIN_BUDGET:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}

@@ -23,6 +23,14 @@ from mcode_exec.records.usage import Usage
 
 Auth = Literal["bearer", "x-api-key", "api-key", "none"]
 
+_OPENAI_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+#: the levels of effort that each format has words for, weakest first
+EFFORTS: dict[WireFormat, tuple[str, ...]] = {
+    "anthropic-messages": (*_OPENAI_EFFORTS, "max"),
+    "openai-completions": _OPENAI_EFFORTS,
+    "openai-responses": _OPENAI_EFFORTS,
+}
+
 
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a provider is, how it is spoken to, and with which key."""

@@ -1,0 +1,53 @@
+"""How hard the model is to think: `--effort`, the model's variant, or what the session keeps.
+
+A variant is a level of effort that stands with the model's name.  What a person
+wrote and no level is ends the run; what a session brings along to a model of
+another make is left out.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from mcode_exec.errors import ConfigError, InvocationError
+from mcode_exec.executor.turn_plan import MODEL_FLAG, OF_SESSION, TurnPlan
+from mcode_exec.providers.wire import EFFORTS
+from mcode_exec.records.model import ModelRef, WireFormat
+
+
+class Effort(Struct, frozen=True, kw_only=True):
+    """The level of one turn; None: the provider's own choice."""
+
+    level: str | None = None
+    #: (code, message)
+    notices: tuple[tuple[str, str], ...] = ()
+
+
+def effort_of(asked: str | None, plan: TurnPlan, ref: ModelRef, api: WireFormat) -> Effort:
+    """The level for `ref`, which is spoken to in `api`; `asked` is `--effort`.
+
+    Raises: InvocationError for a flag's, ConfigError for the configuration's unknown level.
+    """
+    is_kept = plan.model_source == OF_SESSION
+    if asked is not None and asked not in EFFORTS[api]:
+        raise InvocationError(f"--effort: {_unknown(asked, ref, api)}")
+    if not is_kept:
+        check_variant(ref, api, plan.model_source)
+    session = plan.session
+    kept = (session.effort or (ref.variant if is_kept else None)) if session is not None else None
+    level = asked or (None if is_kept else ref.variant) or kept
+    if level is None or level in EFFORTS[api]:
+        return Effort(level=level)
+    return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))
+
+
+def check_variant(ref: ModelRef, api: WireFormat, source: str) -> None:
+    """Raises: InvocationError if `--model` names a variant that is no level, ConfigError if `source` does."""
+    if ref.variant is not None and ref.variant not in EFFORTS[api]:
+        error = InvocationError if source == MODEL_FLAG else ConfigError
+        raise error(f"{source}: {ref}: {_unknown(ref.variant, ref, api)}")
+
+
+def _unknown(level: str, ref: ModelRef, api: WireFormat) -> str:
+    known = ", ".join(EFFORTS[api])
+    return f"{level!r} is no effort that {ref.provider_id} knows ({known})"
