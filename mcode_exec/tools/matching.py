@@ -12,6 +12,7 @@ ToolFailure that says why not.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable
 
 from msgspec import Struct
@@ -47,9 +48,14 @@ def replace_text(content: bytes, old: str, new: str, *, replace_all: bool, shown
     elif not matches and not is_utf8 and not old.isascii():
         encode, matches = _find_in_legacy(content, old, new, shown)
     if not matches:
-        raise ToolFailure(_not_found(content, old, shown))
+        from mcode_exec.tools.hints import not_found
+
+        raise ToolFailure(not_found(content, old, shown))
     if len(matches) == 1 and not replace_all:
-        matches += _overlapping(content, matches[0], encode(old))
+        # another one may begin inside of it: which of the two is meant is unknown
+        only_start, only_end = matches[0]
+        others = _find(content, encode(old), overlapping=True)
+        matches = [match for match in others if only_start <= match[0] < only_end]
     if len(matches) > 1 and not replace_all:
         lines = ", ".join(str(_line_of(content, start)) for start, _ in matches[:5])
         more = ", …" if len(matches) > 5 else ""
@@ -70,23 +76,34 @@ def _encoder(codec: str) -> Callable[[str], bytes]:
     return encode
 
 
-def _find(content: bytes, old: bytes) -> list[tuple[int, int]]:
-    """Regions (start, end) that match, not overlapping."""
-    return [found.span() for found in _pattern(content, old).finditer(content)]
+def _find(content: bytes, old: bytes, *, overlapping: bool = False) -> list[tuple[int, int]]:
+    """Regions (start, end) that match, a line feed in `old` also a CRLF.
+
+    In time that grows with the file, whatever it repeats: a regular expression with
+    an optional CR before every LF would try each line as the first.
+    """
+    if b"\n" not in old or b"\r\n" not in content:
+        return _spans(content, old, overlapping=overlapping)
+    old = old.replace(b"\r\n", b"\n")
+    found = _spans(content.replace(b"\r\n", b"\n"), old, overlapping=overlapping)
+    if not found:
+        return []
+    removed = [at.start() for at in re.finditer(rb"\r\n", content)]
+
+    def original(position: int) -> int:
+        return position + bisect_left(range(len(removed)), position, key=lambda index: removed[index] - index)
+
+    return [(original(start), original(end)) for start, end in found]
 
 
-def _pattern(content: bytes, old: bytes) -> re.Pattern[bytes]:
-    if b"\n" not in old or b"\r" not in content:
-        return re.compile(re.escape(old))
-    lines = old.replace(b"\r\n", b"\n").split(b"\n")
-    return re.compile(rb"\r?\n".join(re.escape(line) for line in lines))
-
-
-def _overlapping(content: bytes, match: tuple[int, int], old: bytes) -> list[tuple[int, int]]:
-    """Another match that begins inside of the only one: which of the two is meant is unknown."""
-    start = match[0] + (2 if content.startswith(b"\r\n", match[0]) else 1)
-    found = _pattern(content, old).search(content, start)
-    return [found.span()] if found else []
+def _spans(content: bytes, old: bytes, *, overlapping: bool) -> list[tuple[int, int]]:
+    spans = []
+    step = 1 if overlapping else len(old)
+    start = content.find(old)
+    while start >= 0:
+        spans.append((start, start + len(old)))
+        start = content.find(old, start + step)
+    return spans
 
 
 def _replace(content: bytes, matches: list[tuple[int, int]], old: bytes, new: bytes) -> Edited:
@@ -184,7 +201,7 @@ def _find_in_legacy(
             encoded = old.encode(codec)
         except UnicodeError:
             continue
-        matches = [match for match in _find(content, encoded) if _begins_character(content, match[0], codec)]
+        matches = _at_characters(content, _find(content, encoded), codec)
         if matches:
             try:
                 written: bytes | None = new.encode(codec)
@@ -202,9 +219,24 @@ def _find_in_legacy(
     return _encoder(codec), matches
 
 
-def _begins_character(content: bytes, start: int, codec: str) -> bool:
+def _at_characters(content: bytes, matches: list[tuple[int, int]], codec: str) -> list[tuple[int, int]]:
+    """Those matches that begin where a character does; `content` is valid in `codec`."""
+    kept = []
+    at = 0
+    for match in matches:
+        # decoded from where a character is known to begin; the longest has four bytes
+        for end in range(match[0], match[0] - 4, -1):
+            if end <= at or _is_valid(content[at:end], codec):
+                at = max(at, end)
+                break
+        if at == match[0]:
+            kept.append(match)
+    return kept
+
+
+def _is_valid(content: bytes, codec: str) -> bool:
     try:
-        content[:start].decode(codec)
+        content.decode(codec)
     except UnicodeDecodeError:
         return False
     return True
@@ -231,35 +263,3 @@ def _replace_in_utf16(
 
 def _line_of(content: bytes, position: int) -> int:
     return content.count(b"\n", 0, position) + 1
-
-
-def _not_found(content: bytes, old: str, shown: str) -> str:
-    message = f"old_string was not found in {shown}"
-    hint = _nearest(content, old)
-    return f"{message}; {hint}" if hint else f"{message}; read the file and give the text exactly"
-
-
-def _nearest(content: bytes, old: str) -> str | None:
-    """Where the file is most like `old`, if anywhere; bounded work."""
-    if len(content) > 1 << 20:
-        return None
-    wanted = [line.strip() for line in old.splitlines() if line.strip()]
-    if not wanted:
-        return None
-    lines = content.decode("utf-8", "replace").splitlines()[:20_000]
-    stripped = [line.strip() for line in lines]
-    first = wanted[0]
-    for number, line in enumerate(stripped, 1):
-        if line == first and stripped[number - 1 : number - 1 + len(wanted)] == wanted:
-            return f"line {number} has the same text with other indentation or blanks: {_quoted(lines[number - 1])}"
-    from difflib import get_close_matches
-
-    near = get_close_matches(first[:200], {line[:200] for line in stripped[:5000] if line}, n=1, cutoff=0.7)
-    if not near:
-        return None
-    number = next(index for index, line in enumerate(stripped, 1) if line[:200] == near[0])
-    return f"the nearest line is {number}: {_quoted(lines[number - 1])}"
-
-
-def _quoted(line: str) -> str:
-    return repr(line if len(line) <= 200 else line[:200] + "…")

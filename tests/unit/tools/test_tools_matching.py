@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -74,3 +76,53 @@ def test_a_hint_is_found_in_a_large_file_without_long_work() -> None:
     content = b"".join(b"def function_%d(argument_%d): return %d\n" % (n, n, n * 7) for n in range(15_000))
     with pytest.raises(ToolFailure, match="nearest line"):
         replace_text(content, "def function_77(argument_77) return 539", "x", replace_all=False, shown="f")
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    content=st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"\r", "ß".encode()]), max_size=12).map(b"".join),
+    old=st.lists(st.sampled_from(["a", "\n", "ß"]), min_size=1, max_size=4).map("".join),
+)
+def test_every_match_is_found_whatever_the_line_ends(content: bytes, old: str) -> None:
+    pattern = rb"\r?\n".join(re.escape(line) for line in old.encode().split(b"\n"))
+    expected = re.sub(pattern, b"-", content)
+    try:
+        edited = replace_text(content, old, "-", replace_all=True, shown="f")
+    except ToolFailure:
+        assert expected == content
+        return
+    assert edited.content == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "old"),
+    [
+        (b"a\n" * 4_000_000 + b"\r\n", "a\n" * 4000 + "b"),
+        (b"\r\n" * 4_000_000, "\n" * 4000 + "b"),
+        (b"x" * 8_000_000, "x" * 4000 + "y"),
+        (b"x\xe9" * 300_000, "xé"),
+        ("表".encode("shift_jis") * 300_000 + b"\xfd", "\\"),
+    ],
+    ids=["equal lines", "empty lines", "one long line", "latin-1", "trail bytes"],
+)
+def test_a_file_that_repeats_itself_takes_no_longer_than_another(content: bytes, old: str) -> None:
+    """Each of these took minutes or hours where the work grew with the square of the file."""
+    with pytest.raises(ToolFailure):
+        replace_text(content, old, "z", replace_all=False, shown="f")
+
+
+@pytest.mark.parametrize(
+    ("content", "old", "said"),
+    [
+        (b"one\x0ctwo\xe2\x80\xa8three\x85\x1c\nfour\n  target = 1\n", "target =  1", "nearest line is 3"),
+        (b"\x0c\na\n  b\n  c\n", "b\nc", "line 3 has the same text with other indentation"),
+        (b"caf\xe9 = 1\n", "caf\ufffd = 1", "stands for bytes of the file that are not UTF-8"),
+        (b"a\nb\n", "a\r\nb", "with LF line ends, not CRLF"),
+        (b"a\rb\r", "a\nb", "a lone CR"),
+    ],
+)
+def test_a_hint_names_the_line_as_read_counts_it_or_what_is_wrong_with_the_text(
+    content: bytes, old: str, said: str
+) -> None:
+    with pytest.raises(ToolFailure, match=re.escape(said)):
+        replace_text(content, old, "x", replace_all=False, shown="f")
