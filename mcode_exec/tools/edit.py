@@ -15,7 +15,7 @@ from mcode_exec.tools.matching import replace_text
 from mcode_exec.tools.paths import absolute, display
 from mcode_exec.tools.save import replace_file
 from mcode_exec.tools.threads import in_thread
-from mcode_exec.tools.write import encode, hard_link_note
+from mcode_exec.tools.write import encode, losses
 
 
 async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
@@ -32,43 +32,43 @@ def _edit(path: str, old: str, new: str, ctx: ToolContext, *, replace_all: bool)
     shown = display(path, ctx.workspace)
     real = os.path.realpath(path)
     if not old:
-        return _create(real, new, ctx, shown)
+        return _create(path, real, new, ctx, shown)
     content, stat = files.read_whole(real, shown)
     if files.is_binary(content):
         raise ToolFailure(f"{shown} is a binary file")
+    was_changed = ctx.reads.has_changed(path, real, stat, content)
     try:
         edited = replace_text(content, old, new, replace_all=replace_all, shown=shown)
     except ToolFailure as failure:
-        if ctx.reads.has_changed(real, stat, content):
+        if was_changed:
             raise ToolFailure(f"{failure} ({shown} has changed since it was read; read it again)") from None
         raise
-    if replace_all and edited.count > 1 and ctx.reads.has_changed(real, stat, content):
+    if was_changed and edited.count > 1:
         raise ToolFailure(f"{shown} has changed since it was read; read it again before replacing all")
     if edited.content == content:
         raise ToolFailure(f"the edit would not change {shown}")
-    was_changed = ctx.reads.has_changed(real, stat, content)
     written = replace_file(real, edited.content, stat, shown)
     if not was_changed:
         # otherwise the model still does not know what others wrote
-        ctx.reads.note(real, written, edited.content)
+        ctx.reads.note(path, real, written, edited.content)
     additions, deletions = count_changes(content, edited.content)
     times = f"{edited.count} replacements, the first" if edited.count > 1 else "1 replacement"
     changed = "\n[the file had changed since it was read; old_string was still unique]" if was_changed else ""
     return ToolOutcome(
         content=f"edited {shown}: {times} at line {edited.line} (+{additions} -{deletions} lines)"
-        f"{changed}{hard_link_note(stat)}",
+        f"{changed}{losses(stat, written)}",
         title=shown,
         metadata={"path": real, "additions": additions, "deletions": deletions},
     )
 
 
-def _create(real: str, new: str, ctx: ToolContext, shown: str) -> ToolOutcome:
+def _create(path: str, real: str, new: str, ctx: ToolContext, shown: str) -> ToolOutcome:
     if os.path.lexists(real):
         raise ToolFailure(f"{shown} exists; an empty old_string only creates a new file")
     os.makedirs(os.path.dirname(real), exist_ok=True)
     data = encode(new)
     written = replace_file(real, data, None, shown)
-    ctx.reads.note(real, written, data)
+    ctx.reads.note(path, real, written, data)
     additions, _ = count_changes(b"", data)
     return ToolOutcome(
         content=f"created {shown} ({len(data)} bytes, +{additions} -0 lines)",

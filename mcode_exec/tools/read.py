@@ -41,7 +41,7 @@ def _read(path: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutc
             return _image(start, shown, ctx)
         if files.is_binary(start):
             raise ToolFailure(f"{shown} is a binary file of {max(stat.st_size, len(start))} bytes")
-        ctx.reads.note(os.path.realpath(path), stat, start if is_whole else None)
+        ctx.reads.note(path, os.path.realpath(path), stat, start if is_whole else None)
         offset = arguments.get("offset", 1)
         limit = min(arguments.get("limit", MAX_LINES), MAX_LINES)
         if is_whole:

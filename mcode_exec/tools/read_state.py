@@ -1,8 +1,9 @@
 """What this session has read of which file, so that a change behind its back is noticed.
 
-Keyed by the real path.  A file counts as unchanged while device, inode, size
-and modification time are the same; where the time differs, the digest of the
-content decides.  Lives in memory: after a restart nothing counts as read.
+Keyed by the real path and by the path that was named, which may lead elsewhere
+by now.  The digest of the content decides, since a modification time can be
+restored; of a file that was read in part, device, inode, size and modification
+time.  Lives in memory: after a restart nothing counts as read.
 """
 
 from __future__ import annotations
@@ -26,24 +27,27 @@ class ReadState:
     def __init__(self) -> None:
         self._seen: dict[str, Seen] = {}
 
-    def note(self, path: str, stat: os.stat_result, content: bytes | None) -> None:
-        """`path` is the real one; `content` the whole of it, if it was read."""
-        self._seen[path] = Seen(
+    def note(self, path: str, real: str, stat: os.stat_result, content: bytes | None) -> None:
+        """`real` is where `path` leads; `content` the whole of the file, if it was read."""
+        self._seen[path] = self._seen[real] = Seen(
             (stat.st_dev, stat.st_ino),
             stat.st_size,
             stat.st_mtime_ns,
             _digest(content) if content is not None else None,
         )
 
-    def has_changed(self, path: str, stat: os.stat_result, content: bytes) -> bool:
+    def has_changed(self, path: str, real: str, stat: os.stat_result, content: bytes) -> bool:
         """Whether the file differs from what was read; False for one that was never read."""
-        seen = self._seen.get(path)
+        seen = self._seen.get(real) or self._seen.get(path)
         if seen is None:
             return False
-        same_times = seen.mtime_ns == stat.st_mtime_ns and seen.inode == (stat.st_dev, stat.st_ino)
-        if same_times and seen.size == stat.st_size:
-            return False
-        return seen.digest is None or seen.digest != _digest(content)
+        if seen.digest is not None:
+            return seen.digest != _digest(content)
+        return (seen.inode, seen.size, seen.mtime_ns) != (
+            (stat.st_dev, stat.st_ino),
+            stat.st_size,
+            stat.st_mtime_ns,
+        )
 
 
 def _digest(content: bytes) -> bytes:

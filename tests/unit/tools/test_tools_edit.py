@@ -231,12 +231,33 @@ def test_a_file_that_was_only_touched_has_not_changed(session: Session) -> None:
     assert "changed" not in edit(session, "f", "1", "one").content
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may write anything")
-def test_a_read_only_file_is_refused(session: Session) -> None:
+def test_a_change_that_restored_size_and_time_is_a_change(session: Session) -> None:
     path = session.workspace / "f"
-    path.write_text("old\n")
-    path.chmod(0o444)
-    assert "read-only" in edit(session, "f", "old", "new").content
+    path.write_text("mine\nold\nold\n")
+    session.call("read", file_path="f")
+    times = path.stat()
+    path.write_text("them\nold\nold\n")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert "changed since it was read" in session.call("write", file_path="f", content="new\n").content
+    assert "changed since it was read" in edit(session, "f", "old", "new", replace_all=True).content
+    assert path.read_text() == "them\nold\nold\n"
+
+
+def test_a_name_that_leads_to_another_file_than_when_it_was_read_has_changed(session: Session) -> None:
+    current = session.workspace / "current"
+    for name in ("v1", "v2"):
+        (session.workspace / name).write_text(f"{name}\n")
+    current.symlink_to("v1")
+    session.call("read", file_path="current")
+    current.unlink()
+    current.symlink_to("v2")
+    assert "changed since it was read" in session.call("write", file_path="current", content="new\n").content
+    assert (session.workspace / "v2").read_text() == "v2\n"
+    session.call("read", file_path="current")
+    assert not session.call("write", file_path="current", content="new\n").is_error
+    # by its other name it is the file that was just written
+    assert "changed" not in edit(session, "v2", "new", "newer").content
+    assert "changed" not in edit(session, "current", "newer", "newest").content
 
 
 @pytest.mark.parametrize("kind", ["fifo", "directory", "missing", "device", "nul", "dangling"])

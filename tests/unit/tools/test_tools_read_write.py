@@ -128,6 +128,29 @@ def test_utf16_and_a_byte_order_mark_are_understood(session: Session) -> None:
     assert session.call("read", file_path="g").content == "     1\ta"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("a\n".encode("utf-16"), "b\n", "was UTF-16 and is UTF-8 now"),
+        (b"\xef\xbb\xbfa\n", "b\n", "began with a byte order mark and does not now"),
+        (b"a\r\nb\r\n", "a\nc\n", "had CRLF line ends and has LF now"),
+        (b"a\r\nb\r\n", "a\r\nc\r\n", ""),
+        (b"\xef\xbb\xbfa\n", "\ufeffb\n", ""),
+        (b"a\n", "b\n", ""),
+        (b"a\r\n", "", ""),
+    ],
+)
+def test_a_write_that_loses_what_read_does_not_show_says_so(
+    session: Session, before: bytes, after: str, said: str
+) -> None:
+    path = session.workspace / "f"
+    path.write_bytes(before)
+    content = session.call("write", file_path="f", content=after).content
+    assert said in content
+    assert ("edit would have kept" in content) == bool(said)
+    assert path.read_bytes() == after.encode()
+
+
 def test_an_image_is_returned_by_its_content(session: Session) -> None:
     (session.workspace / "shot.dat").write_bytes(png(30, 20))
     outcome = session.call("read", file_path="shot.dat")
