@@ -7,7 +7,6 @@ for the lines that were asked for.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,9 +20,8 @@ from mcode_exec.tools.threads import in_thread
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 MAX_LINE_CHARS = 2000
-#: a scan for lines far inside a large file ends here
-_SCAN_S = 5.0
-_PIECE_BYTES = 1 << 20
+_UTF16_NOTICE = "the file is UTF-16; edit keeps that"
+_BYTES_NOTICE = "such bytes are shown as \ufffd. edit leaves them alone; do not write the file as a whole"
 
 
 async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
@@ -93,46 +91,34 @@ def _text(content: bytes, offset: int, limit: int, shown: str) -> ToolOutcome:
 
 
 def _part_of_large(fd: int, start: bytes, offset: int, limit: int, *, shown: str, size: int) -> ToolOutcome:
-    """Lines `offset` to `offset + limit` of a file too large to hold."""
-    deadline_s = time.monotonic() + _SCAN_S
-    piece, line = start, 1
-    while line < offset:
-        newlines = piece.count(b"\n")
-        if line + newlines >= offset:
-            for _ in range(offset - line):
-                piece = piece[piece.index(b"\n") + 1 :]
-            line = offset
-            break
-        line += newlines
-        piece = files.read_up_to(fd, _PIECE_BYTES)
-        if not piece:
-            raise ToolFailure(f"{shown} has about {line} lines; offset {offset} is beyond its end")
-        if time.monotonic() > deadline_s:
-            raise ToolFailure(
-                f"{shown} is {size} bytes; line {offset} is too far inside. Use a command such as sed"
-            )
-    wanted_bytes = 4 * MAX_BYTES
-    if len(piece) < wanted_bytes:
-        piece += files.read_up_to(fd, wanted_bytes)
-    text, notice = _decode(piece[:wanted_bytes].rpartition(b"\n")[0] or piece[:wanted_bytes])
-    body, shown_count = _numbered(text.split("\n")[:limit], offset)
+    from mcode_exec.tools.large import read_part
+
+    part = read_part(fd, start, offset, limit, chars=4 * MAX_BYTES, shown=shown, size=size)
+    body, shown_count = _numbered(part.lines, offset)
     last = offset + shown_count - 1
-    notes = [notice] if notice else []
-    notes.append(f"lines {offset} to {last} of a file of {size} bytes; go on with offset {last + 1}")
-    return _outcome(body, notes, shown, is_cut=True)
+    notes = []
+    if files.utf16_of(start):
+        notes.append(_UTF16_NOTICE)
+    if part.bad_byte is not None:
+        notes.append(f"the file is not UTF-8 (byte 0x{part.bad_byte:02x} near here); {_BYTES_NOTICE}")
+    if part.is_torn:
+        notes.append(f"line {offset} is longer than {4 * MAX_BYTES} characters")
+    is_cut = shown_count < len(part.lines) or not part.is_end
+    more = f"go on with offset {last + 1}" if is_cut else "nothing follows"
+    notes.append(f"lines {offset} to {last} of a file of {size} bytes; {more}")
+    return _outcome(body, notes, shown, is_cut=is_cut)
 
 
 def _decode(content: bytes) -> tuple[str, str | None]:
     """Text, and what the model must know of how it was made."""
     utf16 = files.utf16_of(content)
     if utf16 is not None:
-        return content[2:].decode(utf16, "replace"), "the file is UTF-16; edit keeps that"
+        return content[2:].decode(utf16, "replace"), _UTF16_NOTICE
     try:
         return content.decode("utf-8").removeprefix("\ufeff"), None
     except UnicodeDecodeError as error:
         return content.decode("utf-8", "replace"), (
-            f"the file is not UTF-8 (byte 0x{content[error.start]:02x} at offset {error.start}); such bytes are shown"
-            " as \ufffd. edit leaves them alone; do not write the file as a whole"
+            f"the file is not UTF-8 (byte 0x{content[error.start]:02x} at offset {error.start}); {_BYTES_NOTICE}"
         )
 
 
