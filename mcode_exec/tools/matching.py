@@ -109,20 +109,41 @@ def _spans(content: bytes, old: bytes, *, overlapping: bool) -> list[tuple[int, 
 def _replace(content: bytes, matches: list[tuple[int, int]], old: bytes, new: bytes) -> Edited:
     parts = []
     at = 0
+    ends = _LineEnds(content) if b"\n" in new and b"\r\n" in content else None
     for start, end in matches:
         parts.append(content[at:start])
-        parts.append(_with_line_ends(content, start, end, old, new))
+        parts.append(new if ends is None else _with_line_ends(ends, start, end, old, new))
         at = end
     parts.append(content[at:])
     return Edited(content=b"".join(parts), count=len(matches), line=_line_of(content, matches[0][0]))
 
 
-def _with_line_ends(content: bytes, start: int, end: int, old: bytes, new: bytes) -> bytes:
+class _LineEnds:
+    """The line ends of a content, asked for from its start to its end."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+        self._last = content.rfind(b"\n")
+        #: the line feed at or behind the place that was asked for last
+        self._following = content.find(b"\n")
+
+    def of_region(self, start: int, end: int) -> list[bytes]:
+        return _LINE_END.findall(self._content, start, end)
+
+    def usual(self, start: int, region_ends: list[bytes]) -> bytes:
+        """Of the region; else of the line it lies in, else of the line before."""
+        if region_ends:
+            return b"\r\n" if region_ends.count(b"\r\n") * 2 >= len(region_ends) else b"\n"
+        if self._following < start <= self._last:
+            self._following = self._content.find(b"\n", start)
+        line_feed = min(max(self._following, start), self._last)
+        return b"\r\n" if self._content[line_feed - 1 : line_feed] == b"\r" else b"\n"
+
+
+def _with_line_ends(ends: _LineEnds, start: int, end: int, old: bytes, new: bytes) -> bytes:
     """`new` with the line ends of the region: unchanged lines keep each their own."""
-    if b"\n" not in new or b"\r\n" not in content:
-        return new
-    region_ends = _LINE_END.findall(content, start, end)
-    usual = _usual_line_end(content, start, region_ends)
+    region_ends = ends.of_region(start, end)
+    usual = ends.usual(start, region_ends)
     if usual == b"\n" and b"\r\n" not in region_ends:
         return new
     old_lines = old.replace(b"\r\n", b"\n").split(b"\n")
@@ -147,16 +168,6 @@ def _with_line_ends(content: bytes, start: int, end: int, old: bytes, new: bytes
         else:
             parts.append(usual)
     return b"".join(parts)
-
-
-def _usual_line_end(content: bytes, start: int, region_ends: list[bytes]) -> bytes:
-    """Of the region; else of the line it lies in, else of the line before."""
-    if region_ends:
-        return b"\r\n" if region_ends.count(b"\r\n") * 2 >= len(region_ends) else b"\n"
-    following = content.find(b"\n", start)
-    if following < 0:
-        following = content.rfind(b"\n", 0, start)
-    return b"\r\n" if following > 0 and content[following - 1 : following] == b"\r" else b"\n"
 
 
 def _refuse_unsafe(content: bytes, matches: list[tuple[int, int]], old: str, new: str, shown: str) -> None:

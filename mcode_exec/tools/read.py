@@ -76,6 +76,9 @@ def _text(content: bytes, offset: int, limit: int, shown: str) -> ToolOutcome:
     if not content:
         return ToolOutcome(content="(empty)", title=shown)
     text, notice = _decode(content)
+    notes = [notice] if notice else []
+    if not text:
+        return _outcome("(empty)", notes, shown, is_cut=False)
     lines = text.split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -84,7 +87,6 @@ def _text(content: bytes, offset: int, limit: int, shown: str) -> ToolOutcome:
     wanted = lines[offset - 1 : offset - 1 + limit]
     body, shown_count = _numbered(wanted, offset)
     last = offset + shown_count - 1
-    notes = [notice] if notice else []
     if last < len(lines):
         notes.append(f"lines {offset} to {last} of {len(lines)}; go on with offset {last + 1}")
     return _outcome(body, notes, shown, is_cut=last < len(lines))

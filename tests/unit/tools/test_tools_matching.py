@@ -72,6 +72,18 @@ def test_a_piece_of_valid_text_decodes_without_replacements(text: str, start: in
     assert decoded in text
 
 
+def test_many_matches_far_from_any_line_end_take_no_long_work() -> None:
+    """Each of these took minutes when every match looked through the whole content."""
+    for start, end in ((b"x\n", b"\n"), (b"x\r\n", b"\r\n"), (b"caf\xe9\r\n", b"\r\n")):
+        content = start + b"statement;" * 50_000
+        edited = replace_text(content, ";", ";\n", replace_all=True, shown="f")
+        assert edited.content == start + (b"statement;" + end) * 50_000
+    legacy = replace_text(b"caf\xe9\n" * 50_000, "é", "è", replace_all=True, shown="f")
+    assert legacy.content == b"caf\xe8\n" * 50_000
+    lines = b"line\r\n" * 50_000
+    assert replace_text(lines, "line\n" * 50_000, "", replace_all=False, shown="f").content == b""
+
+
 def test_a_hint_is_found_in_a_large_file_without_long_work() -> None:
     content = b"".join(b"def function_%d(argument_%d): return %d\n" % (n, n, n * 7) for n in range(15_000))
     with pytest.raises(ToolFailure, match="nearest line"):

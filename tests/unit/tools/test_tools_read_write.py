@@ -126,6 +126,10 @@ def test_utf16_and_a_byte_order_mark_are_understood(session: Session) -> None:
     assert session.call("read", file_path="f").content.startswith("     1\ta\n     2\tß\n[the file is UTF-16")
     (session.workspace / "g").write_bytes(b"\xef\xbb\xbfa\n")
     assert session.call("read", file_path="g").content == "     1\ta"
+    (session.workspace / "h").write_bytes(b"\xef\xbb\xbf")
+    assert session.call("read", file_path="h").content == "(empty)"
+    (session.workspace / "i").write_bytes(b"\xff\xfe")
+    assert session.call("read", file_path="i").content.startswith("(empty)\n[the file is UTF-16")
 
 
 @pytest.mark.parametrize(
