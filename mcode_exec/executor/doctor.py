@@ -23,6 +23,7 @@ from mcode_exec.providers.catalogue_data import data_date
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.store import session_rows
 from mcode_exec.store.filesystem import file_system_of
+from mcode_exec.store.trouble import damaged
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -97,10 +98,15 @@ async def _store(data_dir: str | None, env: Mapping[str, str]) -> list[Check]:
         return [Check(name="store", ok=False, detail=error.message)]
     finally:
         await runtime.close()
+    file = paths.database_file(data)
     kind = file_system_of(os.path.realpath(data)) or "unknown file system"
     return [
         Check(name="data directory", ok=True, detail=f"{data} ({kind})"),
-        Check(name="store", ok=found == "ok", detail=f"{count} sessions" if found == "ok" else found),
+        Check(
+            name="store",
+            ok=found == "ok",
+            detail=f"{count} sessions" if found == "ok" else damaged(file, found),
+        ),
     ]
 
 

@@ -24,7 +24,7 @@ from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
-from mcode_exec.store import migrations, tables
+from mcode_exec.store import migrations, tables, trouble
 
 T = TypeVar("T")
 
@@ -202,9 +202,9 @@ class Store:
             try:
                 return await self._thread.submit(job)
             except (peewee.DatabaseError, peewee.InterfaceError, sqlite3.Error) as raised:
-                error = _cause(raised)
-                if not _is_busy(error):
-                    raise _failure(error, self.path) from error
+                error = trouble.first_cause(raised)
+                if not trouble.is_busy(error):
+                    raise trouble.failure_of(error, self.path) from error
                 now_s = self._clock.monotonic_s()
                 waited_s = now_s - started_s
                 if waited_s >= BUSY_S or (patience is not None and patience.is_over(now_s)):
@@ -213,7 +213,7 @@ class Store:
                         "try again later"
                     ) from error
             except OSError as error:
-                raise StoreFailedError(f"the store {self.path} cannot be used: {error}") from error
+                raise trouble.failure_of(error, self.path) from error
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise StoreFailedError(
                     f"the store {self.path} holds a row that is damaged ({error}); "
@@ -262,31 +262,3 @@ def _migrate_exclusively(database: peewee.SqliteDatabase, path: str, clock: Cloc
         fault("after-migration")
     finally:
         os.close(descriptor)
-
-
-def _cause(error: Exception) -> Exception:
-    """What went wrong first: on a full disk SQLite rolls back itself, and peewee's own rollback then fails."""
-    first = error.__context__
-    while "no transaction is active" in str(error) and isinstance(first, Exception):
-        error, first = first, first.__context__
-    return error
-
-
-def _is_busy(error: Exception) -> bool:
-    text = str(error)
-    return "is locked" in text or "database is busy" in text
-
-
-def _failure(error: Exception, path: str) -> StoreFailedError:
-    text = str(error)
-    if "not a database" in text or "malformed" in text:
-        return StoreFailedError(
-            f"{path} is not a usable database ({text}); move it away or name another directory with --data-dir"
-        )
-    if "full" in text:
-        return StoreFailedError(
-            f"the disk that holds {path} is full; free some space and run the command again"
-        )
-    if "readonly" in text or "unable to open" in text:
-        return StoreFailedError(f"{path} cannot be written ({text}); check its owner and permissions")
-    return StoreFailedError(f"the store {path} failed: {text}")

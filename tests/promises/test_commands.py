@@ -200,7 +200,38 @@ def test_doctor_is_well_here_and_says_what_is_not(mcode: Mcode) -> None:
 def test_doctor_finds_a_damaged_database(mcode: Mcode) -> None:
     mcode.data.mkdir()
     (mcode.data / "mcode.db").write_bytes(b"no database" * 1000)
-    assert mcode.run("doctor").check(4)
+    assert "move it away" in mcode.run("doctor").check(4).out
+
+
+def damage(database: Path, *, every: bool) -> None:
+    """Overwrite the pages of the tables: the last one, or all but the first, which names them."""
+    page = 4096
+    with open(database, "r+b") as file:
+        last = database.stat().st_size // page - 1
+        for number in range(1 if every else last, last + 1):
+            file.seek(number * page)
+            file.write(b"\xa5" * page)
+
+
+@pytest.mark.parametrize("every", [True, False], ids=["every page", "one page"])
+def test_doctor_tells_of_damaged_pages_in_one_line_with_a_remedy(mcode: Mcode, every: bool) -> None:
+    mcode.exec("hi").check()
+    damage(mcode.data / "mcode.db", every=every)
+    run = mcode.run("doctor").check(4)
+    (line,) = [line for line in run.out.splitlines() if line.startswith("FAIL")]
+    assert "\\n" not in line
+    assert "mcode.db is not a usable database (" in line
+    assert "move it away, put a backup in its place" in line
+
+
+def test_a_run_that_meets_a_damaged_page_is_74(mcode: Mcode, peer: Peer) -> None:
+    mcode.exec("hi").check()
+    damage(mcode.data / "mcode.db", every=True)
+    for args in (("hi", "--continue"), ("hi",), ("hi", "--continue", "--dry-run")):
+        run = mcode.exec(*args, "--output-format", "json").check(74)
+        assert run.result["error"]["code"] == "STORE_FAILED"
+        assert "move it away" in run.err
+    assert len(peer.calls) == 1
 
 
 def test_models_name_what_can_be_named(mcode: Mcode) -> None:

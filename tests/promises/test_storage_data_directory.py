@@ -213,6 +213,20 @@ def test_a_disk_that_is_full_from_the_start(mcode: Mcode, peer: Peer, tiny: Path
     mcode.exec("x").check()
 
 
+def test_a_disk_that_is_full_under_a_store_is_told_as_full(mcode: Mcode, peer: Peer, tiny: Path) -> None:
+    mcode.exec("x").check()
+    fill(tiny / "filler")
+    asked = len(peer.calls)
+    for args in (("exec", "x"), ("exec", "x", "--continue"), ("sessions", "list")):
+        run = mcode.run(*args)
+        if args[0] == "exec":
+            run.check(74)
+        if run.code:
+            assert "is full; free some space" in run.err, run
+    assert len(peer.calls) == asked
+    assert "is full; free some space" in mcode.run("doctor").check(4).out
+
+
 def test_a_disk_that_fills_up_during_a_run(mcode: Mcode, peer: Peer, api: str, tiny: Path) -> None:
     first = mcode.exec("begin", "--output-format", "json").check()
     peer.script(say("x" * 2_000_000), say("and on"))
