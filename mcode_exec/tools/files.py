@@ -81,7 +81,7 @@ def read_whole(path: str, shown: str) -> tuple[bytes, os.stat_result]:
     finally:
         os.close(fd)
     if len(content) > 4 * WHOLE_BYTES:
-        raise ToolFailure(f"{shown} is larger than {4 * WHOLE_BYTES >> 20} MiB; edit it with a command")
+        raise ToolFailure(f"{shown} is larger than {4 * WHOLE_BYTES >> 20} MiB; change it with a command")
     return content, stat
 
 

@@ -41,6 +41,8 @@ class _Search(Struct, frozen=True, kw_only=True):
     file: str | None
     glob: str | None
     ignore_case: bool
+    #: `$` stands before a CRLF too; not for an expression that looks for the CR itself
+    ends_at_crlf: bool
     context: int
     limit: int
 
@@ -88,6 +90,7 @@ def _search(arguments: Mapping[str, Any], ctx: ToolContext) -> _Search:
         file=None if is_directory else os.path.basename(path),
         glob=arguments.get("glob"),
         ignore_case=arguments.get("ignore_case", False),
+        ends_at_crlf=not any(name in arguments["pattern"] for name in ("\r", "\\r", "\\x0d", "\\x0D")),
         context=min(arguments.get("context", 0), MAX_CONTEXT),
         limit=min(arguments.get("limit", DEFAULT_LINES), MAX_LINES),
     )
@@ -100,6 +103,8 @@ async def _by_rg(rg: str, search: _Search, ctx: ToolContext) -> CommandResult:
         command.append("--ignore-case")
     if search.context:
         command.append(f"--context={search.context}")
+    if search.ends_at_crlf:
+        command.append("--crlf")
     if search.glob:
         command.append(f"--glob={search.glob}")
     # later globs win
@@ -119,6 +124,7 @@ async def _by_worker(search: _Search, ctx: ToolContext) -> CommandResult:
     request = {
         "pattern": search.pattern,
         "ignore_case": search.ignore_case,
+        "ends_at_crlf": search.ends_at_crlf,
         "context": search.context,
         "limit": search.limit + 1,
         "files": names,
@@ -186,7 +192,7 @@ def _format(result: CommandResult, search: _Search, ctx: ToolContext) -> tuple[l
                 # a file named outright was judged before the call ran
                 may_show[name] = search.file is not None or ctx.may_show(path)
             if may_show[name]:
-                lines.append(_line(display(path, ctx.workspace), decode(text).removesuffix("\r")))
+                lines.append(_line(display(path, ctx.workspace), decode(text).rstrip("\r")))
     hidden = list(may_show.values()).count(False)
     if len(lines) > search.limit:
         return lines[: search.limit], True, hidden

@@ -29,7 +29,8 @@ def main() -> int:
     for name in request["files"]:
         # surrogates stand for bytes that are no UTF-8, whatever the locale
         raw_name = name.encode("utf-8", "surrogateescape")
-        for line in _search(raw_name, expression, request["context"], left):
+        lines = _lines(raw_name, with_cr=not request["ends_at_crlf"])
+        for line in _search(raw_name, lines, expression, request["context"], left):
             sys.stdout.buffer.write(line)
             left -= 1
         if left <= 0:
@@ -38,8 +39,9 @@ def main() -> int:
     return 0 if left < request["limit"] else 1
 
 
-def _search(name: bytes, expression: re.Pattern[str], context: int, limit: int) -> Iterator[bytes]:
-    lines = _lines(name)
+def _search(
+    name: bytes, lines: list[str], expression: re.Pattern[str], context: int, limit: int
+) -> Iterator[bytes]:
     matching = [index for index, line in enumerate(lines) if expression.search(line)]
     shown: dict[int, bool] = {}
     for index in matching[:limit]:
@@ -56,7 +58,7 @@ def _search(name: bytes, expression: re.Pattern[str], context: int, limit: int) 
         yield name + b"\0" + f"{index + 1}{mark}{text}\n".encode("utf-8", "replace")
 
 
-def _lines(name: bytes) -> list[str]:
+def _lines(name: bytes, *, with_cr: bool) -> list[str]:
     """Lines of a text file; none of a binary, unreadable or irregular one."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
@@ -64,15 +66,16 @@ def _lines(name: bytes) -> list[str]:
             if not os.path.isfile(name):
                 return []
             start = file.read(8192)
-            if b"\0" in start:
+            codec = "utf-16" if start.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+            if b"\0" in start and codec != "utf-16":
                 return []
             content = start + file.read(_PIECE_BYTES)
     except OSError:
         return []
-    lines = content.decode("utf-8", "replace").split("\n")
+    lines = content.decode(codec, "replace").split("\n")
     if lines[-1] == "":
         lines.pop()
-    return lines
+    return lines if with_cr else [line.removesuffix("\r") for line in lines]
 
 
 if __name__ == "__main__":

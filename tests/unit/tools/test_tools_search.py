@@ -96,6 +96,35 @@ def test_grep_finds_lines_and_leaves_ignored_binary_and_env_files_out(project: S
     assert found(pattern="-e") == ["no match for -e"]
 
 
+def test_grep_finds_the_same_whatever_the_line_ends_and_the_byte_order_mark(
+    project: Session, engine: str
+) -> None:
+    directory = project.workspace / "forms"
+    directory.mkdir()
+    for name, content in {
+        "bom": b"\xef\xbb\xbfold\nx\n",
+        "crlf": b"old\r\nx\r\n",
+        "lf": b"old\nx\n",
+        "no-end": b"x\nold\r",
+        "utf-16-be": b"\xfe\xff" + "old\r\nx\r\n".encode("utf-16-be"),
+        "utf-16-le": b"\xff\xfe" + "old\nx\n".encode("utf-16-le"),
+    }.items():
+        (directory / name).write_bytes(content)
+
+    def found(pattern: str) -> list[str]:
+        return project.call("grep", pattern=pattern, path="forms").content.splitlines()
+
+    assert found("^old$") == [
+        "forms/bom:1: old",
+        "forms/crlf:1: old",
+        "forms/lf:1: old",
+        "forms/no-end:2: old",
+        "forms/utf-16-be:1: old",
+        "forms/utf-16-le:1: old",
+    ]
+    assert found("old\\r") == ["forms/crlf:1: old", "forms/no-end:2: old", "forms/utf-16-be:1: old"]
+
+
 def test_grep_says_what_is_wrong(project: Session, engine: str) -> None:
     bad = project.call("grep", pattern="(")
     assert bad.is_error
