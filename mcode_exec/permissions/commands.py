@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from mcode_exec.permissions import explain
 from mcode_exec.permissions.effects import effects, paths_read
-from mcode_exec.permissions.floor import command_floor, redirect_floor, script_floor
+from mcode_exec.permissions.floor import command_floor, may_concern, redirect_floor, script_floor
+from mcode_exec.permissions.guesses import guesses
 from mcode_exec.permissions.paths import PathJudge
 from mcode_exec.permissions.places import Places, is_no_file, normal
 from mcode_exec.permissions.presets import preset_rule
@@ -61,6 +62,8 @@ class CommandJudge:
         allowed_above = False
         for form in forms:
             command = form.command
+            if form.role != "outer" or command.name == "env":
+                yield from self._guessed(command)
             if form.role != "main":
                 rule = self._book.find_for_form(command)
                 if rule is not None and rule.verdict == "allow":
@@ -75,6 +78,24 @@ class CommandJudge:
             allowed_above = allowed_above or is_allowed_by_user
             yield decision
             yield from self._by_files(command)
+
+    def _guessed(self, command: Simple) -> Iterator[Decision]:
+        """What forbids the commands that a program we do not know may run."""
+        for guess in guesses(command, self._is_wanted, self._commands_in):
+            why = command_floor(guess, self._places)
+            if why:
+                yield explain.by_floor("bash", command.text, why)
+            rule = self._book.find_for_guess(guess, command)
+            if rule is not None:
+                yield self._decided(guess.text, rule, self._hint(command), run_by=command.name)
+
+    def _is_wanted(self, name: str) -> bool:
+        return may_concern(name) or self._book.may_forbid(name)
+
+    def _commands_in(self, script: str) -> Iterator[Simple]:
+        scope = self._places.scope
+        parsed = parse_script(script, home=scope.home, directory=scope.workspace, temp_dir=scope.temp_dir)
+        return (form.command for forms in parsed.commands for form in forms)
 
     def _main(self, command: Simple, *, is_lifted: bool) -> tuple[Decision, bool]:
         """The decision, and whether a rule of the user allows the command."""
@@ -193,8 +214,9 @@ class CommandJudge:
             script, why, self._preset, "deny" if self._preset.verdict == "deny" else "ask"
         )
 
-    def _decided(self, subject: str, rule: Rule, hint: str) -> Decision:
-        return explain.by_rule("bash", subject, rule, hint=hint, is_final=rule in self._rules.workspace_deny)
+    def _decided(self, subject: str, rule: Rule, hint: str, run_by: str = "") -> Decision:
+        is_final = rule in self._rules.workspace_deny
+        return explain.by_rule("bash", subject, rule, hint=hint, is_final=is_final, run_by=run_by)
 
     def _hint(self, command: Simple) -> str:
         return explain.how_to_allow("bash", explain.command_pattern(command))

@@ -18,6 +18,8 @@ _DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "trash", "trash-
 _CREATING = frozenset({"tee", "truncate", "touch", "mkdir", "mkfifo", "mknod", "fallocate"})
 _MODES = frozenset({"chmod", "chown", "chgrp", "chattr", "setfacl"})
 _COPYING = frozenset({"cp", "install", "ln", "mv", "rsync"})
+#: programs whose operands are names of files that they change
+WRITING = _DELETING | _CREATING | _MODES | _COPYING | {"dd"}
 
 #: programs whose words name files without their content being read
 _NOT_READING = names(

@@ -9,7 +9,7 @@ from mcode_exec.records.permission import Decision, Rule, Verdict
 _LONGEST = 200  # characters of a command or path in a sentence
 
 #: tools whose second word says what they do
-_WITH_SUBCOMMANDS = names(
+WITH_SUBCOMMANDS = names(
     "git npm pnpm yarn bun cargo docker podman kubectl helm gh glab go uv pip pip3 poetry aws gcloud "
     "az terraform systemctl apt apt-get brew dotnet mvn gem bundle make npx"
 )
@@ -41,7 +41,7 @@ def command_pattern(command: Simple) -> str:
         return ""
     first = words[0].text
     takes_second = (
-        command.name in _WITH_SUBCOMMANDS
+        command.name in WITH_SUBCOMMANDS
         and command.name != "make"
         and len(words) > 1
         and words[1].is_literal
@@ -51,16 +51,19 @@ def command_pattern(command: Simple) -> str:
     return f"{first} {words[1].text} *" if takes_second else f"{first} *"
 
 
-def by_rule(permission: str, subject: str, rule: Rule, *, hint: str, is_final: bool = False) -> Decision:
-    """The user's rule, or a preset's, decided."""
+def by_rule(
+    permission: str, subject: str, rule: Rule, *, hint: str, is_final: bool = False, run_by: str = ""
+) -> Decision:
+    """The user's rule, or a preset's, decided; `run_by`: the program that may run the subject, as far as we know."""
     verdict = rule.verdict
+    may_run = f", which `{shown(run_by)}` may run," if run_by else ""
     where = f" ({rule.source})" if rule.source else ""
     if verdict == "allow":
         return Decision(verdict="allow", permission=permission, pattern=subject, rule=rule)
     said = (
-        f"{permission}: `{shown(subject)}` is denied"
+        f"{permission}: `{shown(subject)}`{may_run} is denied"
         if verdict == "deny"
-        else f"{permission}: `{shown(subject)}` must be asked for"
+        else f"{permission}: `{shown(subject)}`{may_run} must be asked for"
     )
     reason = f"{said} by the rule '{shown(str(rule))}'{where}"
     if is_final:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 
-from mcode_exec.permissions.effects import effects
+from mcode_exec.permissions.effects import WRITING, effects
 from mcode_exec.permissions.matching import GLOB
 from mcode_exec.permissions.options import has_option, operands
 from mcode_exec.permissions.places import Places, is_disk, normal, real
@@ -31,6 +31,7 @@ _DISK_ERASERS = frozenset(
         "shred",
     }
 )
+_CONCERNED = frozenset({"find", "cryptsetup", "nvme", "zpool"})
 _ERASES_DISKS = "it erases disks"
 _ERASES_HOME = "it erases the system or the home directory"
 _OWN_FILES = "it writes to mcode's own data or configuration"
@@ -93,6 +94,11 @@ def command_floor(command: Simple, places: Places) -> str | None:
         if reason:
             return reason
     return None
+
+
+def may_concern(name: str) -> bool:
+    """Whether a program of this name can be below the floor by its operands."""
+    return name in WRITING or name in _DISK_ERASERS or name.startswith("mkfs") or name in _CONCERNED
 
 
 def _names_a_disk(command: Simple, places: Places) -> bool:

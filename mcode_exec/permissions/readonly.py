@@ -213,3 +213,6 @@ _CHECKS: dict[str, Callable[[Words], bool]] = {
     "readonly": _declares,
     "unset": _declares,
 }
+
+#: every program that has a reading form
+READING = _HARMLESS | _WITHOUT_OPTIONS.keys() | _CHECKS.keys()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterator
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from mcode_exec.permissions.script import Simple
 from mcode_exec.records.permission import Rule
 
 _MOST_LINKS_SOUGHT = 2_000  # directory entries looked at to find a hard link's other name
+_WILD = frozenset("*?")
 _HOMES = ("~", "$HOME", "${HOME}")
 
 
@@ -99,6 +101,43 @@ class RuleBook:
         text = command.text
         for rule in self.applying("bash"):
             if matches(self.expanded(rule.pattern), text):
+                return None if is_universal(rule) else rule
+        return None
+
+    def may_forbid(self, name: str) -> bool:
+        """Whether a rule forbids commands that begin with this name in particular.
+
+        A pattern that begins with a wildcard says nothing about where a command begins, and matches the whole.
+        """
+        return name in self._forbidden_names or name.startswith(self._forbidden_starts)
+
+    @cached_property
+    def _forbidden_firsts(self) -> tuple[str, ...]:
+        """The first words of the patterns of particular rules that forbid commands."""
+        rules = (rule for rule in self.applying("bash") if rule.verdict != "allow" and not is_universal(rule))
+        return tuple(dict.fromkeys(self.expanded(rule.pattern).partition(" ")[0] for rule in rules))
+
+    @cached_property
+    def _forbidden_names(self) -> frozenset[str]:
+        return frozenset(first for first in self._forbidden_firsts if not _WILD & set(first))
+
+    @cached_property
+    def _forbidden_starts(self) -> tuple[str, ...]:
+        starts = (
+            first.partition("*")[0].partition("?")[0]
+            for first in self._forbidden_firsts
+            if _WILD & set(first)
+        )
+        return tuple(start for start in starts if start)
+
+    def find_for_guess(self, guess: Simple, command: Simple) -> Rule | None:
+        """The rule that forbids what a command may run; one that allows the command itself lifts the weaker ones."""
+        for rule in self.applying("bash"):
+            wanted = self.expanded(rule.pattern)
+            if rule.verdict == "allow":
+                if matches(wanted, guess.text) or matches(wanted, command.text):
+                    return None
+            elif matches(wanted, guess.text):
                 return None if is_universal(rule) else rule
         return None
 

@@ -35,7 +35,13 @@ _HARMLESS_GIT = names(
 
 #: programs that others start; harmless with one of these values
 _PROGRAM_SUFFIXES = ("PAGER", "EDITOR", "VISUAL", "BROWSER")
+_STARTED = names("GREP CC CXX LD SHELL RUSTC RUSTC_WRAPPER GIT_EXTERNAL_DIFF LESSOPEN LESSCLOSE ENV BASH_ENV")
 _HARMLESS_PROGRAMS = frozenset({"", "cat", "less", "more", "true", ":", "/bin/true", "/bin/cat"})
+
+
+def runs_its_value(name: str) -> bool:
+    """Whether the variable holds a program or command line that others start."""
+    return name.endswith((*_PROGRAM_SUFFIXES, "_COMMAND", "_ASKPASS", "_SSH", "_RSH")) or name in _STARTED
 
 
 def tampers(name: str, value: Word) -> bool:

@@ -18,7 +18,7 @@ from mcode_exec.permissions.script import ANYTHING, Expansion, Form, Role, Simpl
 from mcode_exec.permissions.tampering import tampers
 
 #: where a program with a path is the one that its bare name means
-_STANDARD_DIRECTORIES = frozenset(
+STANDARD_DIRECTORIES = frozenset(
     {"/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/local/sbin"}
 )
 
@@ -73,7 +73,7 @@ def _by_bare_name(command: Simple, found: Expansion) -> Simple:
     if not slash or not name:
         return command
     bare = replace(command, words=(literal(name), *command.words[1:]))
-    if directory in _STANDARD_DIRECTORIES:
+    if directory in STANDARD_DIRECTORIES:
         found.forms.append(Form(role="outer", command=command))
         return bare
     found.forms.append(Form(role="shadow", command=bare))
