@@ -13,7 +13,7 @@ from typing import Any
 from mcode_exec.durations import parse_duration
 from mcode_exec.errors import ConfigError
 
-#: docs/contract.md §7; further names are patterns and MCP tools (`server__tool`)
+#: docs/contract.md §7; further names are patterns
 PERMISSIONS = (
     "read",
     "edit",
@@ -21,9 +21,6 @@ PERMISSIONS = (
     "grep",
     "list",
     "bash",
-    "task",
-    "skill",
-    "webfetch",
     "external_directory",
     "doom_loop",
 )
@@ -258,7 +255,7 @@ def rule_table(value: object) -> dict[str, Any]:
 
 
 def _permission_name(permission: str) -> None:
-    if permission in PERMISSIONS or "__" in permission or "*" in permission or "?" in permission:
+    if permission in PERMISSIONS or "*" in permission or "?" in permission:
         return
     import difflib
 

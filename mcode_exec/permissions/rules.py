@@ -24,9 +24,6 @@ PERMISSIONS = (
     "grep",
     "list",
     "bash",
-    "task",
-    "skill",
-    "webfetch",
     "external_directory",
     "doom_loop",
 )
@@ -35,7 +32,7 @@ PERMISSIONS = (
 PATH_PERMISSIONS = frozenset({"read", "edit", "glob", "grep", "list", "external_directory"})
 
 #: names people try, and what they mean
-_MEANT = {"write": "edit", "patch": "edit", "shell": "bash", "fetch": "webfetch", "ls": "list"}
+_MEANT = {"write": "edit", "patch": "edit", "shell": "bash", "ls": "list"}
 
 _VERDICTS = ("allow", "ask", "deny")
 _STRICTNESS: dict[Verdict, int] = {"allow": 0, "ask": 1, "deny": 2}
@@ -150,9 +147,9 @@ def _canonical(permission: str) -> str:
 
 
 def _permission_problem(permission: str) -> str | None:
-    """Why this is no permission; MCP tools (`server__tool`) and patterns are taken as they are."""
+    """Why this is no permission; patterns are taken as they are."""
     lower = permission.lower()
-    if lower in PERMISSIONS or "__" in lower or "*" in lower or "?" in lower:
+    if lower in PERMISSIONS or "*" in lower or "?" in lower:
         return None
     if not lower:
         return "a permission must have a name."
@@ -161,11 +158,7 @@ def _permission_problem(permission: str) -> str | None:
         from difflib import get_close_matches
 
         nearest = next(iter(get_close_matches(lower, PERMISSIONS, n=1)), None)
-    meant = (
-        f"; did you mean '{nearest}'?"
-        if nearest
-        else f"; known are {', '.join(PERMISSIONS)} and MCP tools by name."
-    )
+    meant = f"; did you mean '{nearest}'?" if nearest else f"; known are {', '.join(PERMISSIONS)}."
     return f"{_shown(permission)} is no permission{meant}"
 
 

@@ -184,6 +184,24 @@ def test_the_prompt_is_counted_in_its_own_bytes(mcode: Mcode, words: str, size: 
     assert given["promptBytes"] == 300_000
 
 
+PERMISSIONS = {"read", "edit", "glob", "grep", "list", "bash", "external_directory", "doom_loop"}
+
+
+@pytest.mark.parametrize("preset", ["smart", "read-only", "full", "off"])
+def test_only_permissions_of_the_contract_are_shown(mcode: Mcode, preset: str) -> None:
+    rules = described(mcode, "p", "--permission", preset)["permission"]["rules"]
+    assert {rule["permission"] for rule in rules} <= PERMISSIONS | {"*"}
+
+
+@pytest.mark.parametrize("name", ["task", "skill", "webfetch", "server__tool"])
+def test_a_rule_for_what_is_not_built_is_refused_with_what_is(mcode: Mcode, name: str) -> None:
+    run = mcode.exec("p", "--deny", name).check(2)
+    assert "MCP" not in run.err
+    assert f"'{name}' is no permission" in run.err
+    mcode.configure(tables=f'[permission]\n{name} = "deny"\n')
+    assert f'"permission.{name}" is no permission' in mcode.exec("p").check(3).err
+
+
 # reports
 
 

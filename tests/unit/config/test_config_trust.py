@@ -14,7 +14,7 @@ from mcode_exec.errors import ConfigError
 NARROWING = """\
 instructions = ["docs/agent.md"]
 [permission]
-webfetch = "deny"
+external_directory = "deny"
 [permission.edit]
 "*.lock" = "deny"
 [limits]
@@ -53,7 +53,7 @@ def test_what_narrows_is_read_without_trust(home: Path, workspace: Path) -> None
     file = write(workspace, NARROWING)
     read = load(home, workspace)
     assert read.workspace_deny is not None
-    assert read.workspace_deny.table == {"webfetch": "deny", "edit": {"*.lock": "deny"}}
+    assert read.workspace_deny.table == {"external_directory": "deny", "edit": {"*.lock": "deny"}}
     assert read.permission == ()
     assert (read.limits.max_steps, read.limits.max_cost_usd) == (10, Decimal("0.5"))
     assert [(f.path, f.is_project) for f in read.instructions] == [(str(workspace / "docs/agent.md"), True)]

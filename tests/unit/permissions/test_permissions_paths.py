@@ -280,24 +280,6 @@ def test_read_only_denies_every_change(ground: Ground) -> None:
     decision = ask_for(judge, "edit", ground.workspace / "a.py")
     assert decision.verdict == "deny"
     assert "preset read-only" in decision.reason
-    for permission, subject in (
-        ("task", "x"),
-        ("webfetch", "https://x.example"),
-        ("server__tool", "server__tool"),
-    ):
-        assert ask_for(judge, permission, subject).verdict == "deny"
-
-
-def test_the_other_permissions_of_smart(ground: Ground) -> None:
-    judge = ground.judge()
-    assert ask_for(judge, "webfetch", "https://x.example/a").verdict == "ask"
-    assert ask_for(judge, "server__tool", "server__tool").verdict == "ask"
-    assert ask_for(judge, "task", "look").verdict == "allow"
-    assert ask_for(judge, "skill", "x").verdict == "allow"
-    allowed = ground.judge(allow=["webfetch:https://x.example/*", "server__*"])
-    assert ask_for(allowed, "webfetch", "https://x.example/a").verdict == "allow"
-    assert ask_for(allowed, "webfetch", "https://y.example/a").verdict == "ask"
-    assert ask_for(allowed, "server__tool", "server__tool").verdict == "allow"
 
 
 @pytest.mark.parametrize("preset", ["smart", "full", "off", "read-only"])

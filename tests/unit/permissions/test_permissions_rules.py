@@ -20,9 +20,8 @@ from tests.unit.permissions.conftest import Ground, ask_for, bash
         ("bash:git *", "bash", "git *"),
         ("Bash:git *", "bash", "git *"),
         ("edit:*.env", "edit", "*.env"),
-        ("webfetch:https://x.example/*", "webfetch", "https://x.example/*"),
-        ("server__tool", "server__tool", "*"),
-        ("server__*", "server__*", "*"),
+        ("external_directory:/srv/*", "external_directory", "/srv/*"),
+        ("e*", "e*", "*"),
         ("*", "*", "*"),
         ("*:x", "*", "x"),
         ("bash: ls", "bash", " ls"),
@@ -101,7 +100,7 @@ def test_a_wrong_table_names_its_key(table: dict[str, object], key: str) -> None
 
 
 def _rule(verdict: Verdict, source: str) -> Rule:
-    return Rule(permission="webfetch", pattern="*", verdict=verdict, source=source)
+    return Rule(permission="doom_loop", pattern="*", verdict=verdict, source=source)
 
 
 def test_later_layers_win_and_the_workspace_can_only_deny(ground: Ground) -> None:
@@ -112,13 +111,13 @@ def test_later_layers_win_and_the_workspace_can_only_deny(ground: Ground) -> Non
         from mcode_exec.permissions.judge import Judge
 
         judge = Judge(layer("smart", **given_rules), ground.scope)
-        assert ask_for(judge, "webfetch", "x").verdict == "allow"
-    last = ground.judge(allow=["webfetch"], workspace_deny=[_rule("deny", "workspace")])
-    decision = ask_for(last, "webfetch", "x")
+        assert ask_for(judge, "doom_loop", "x").verdict == "allow"
+    last = ground.judge(allow=["doom_loop"], workspace_deny=[_rule("deny", "workspace")])
+    decision = ask_for(last, "doom_loop", "x")
     assert decision.verdict == "deny"
     assert "no flag lifts" in decision.reason
     assert (
-        ask_for(ground.judge(workspace_deny=[_rule("allow", "workspace")]), "webfetch", "x").verdict == "ask"
+        ask_for(ground.judge(workspace_deny=[_rule("allow", "workspace")]), "doom_loop", "x").verdict == "ask"
     )
 
 
@@ -138,12 +137,12 @@ def test_a_tool_is_hidden_only_if_nothing_of_it_is_left(ground: Ground) -> None:
     assert not ground.judge(config=rules_from_table({"bash": "deny"}, "config"), allow=["bash:ls"]).hides(
         "bash"
     )
-    assert ground.judge(deny=["*"]).hides("server__tool")
-    assert ground.judge(deny=["server__*"]).hides("server__tool")
+    assert ground.judge(deny=["*"]).hides("glob")
+    assert ground.judge(deny=["g*"]).hides("glob")
     assert ground.judge("read-only").hides("edit")
     assert not ground.judge("read-only").hides("bash")
     assert not ground.judge("read-only", allow=["edit:docs/*"]).hides("edit")
-    for permission in ("bash", "edit", "read", "webfetch"):
+    for permission in ("bash", "edit", "read", "glob"):
         assert not ground.judge("smart").hides(permission)
         assert not ground.judge("off", deny=[permission]).hides(permission)
 

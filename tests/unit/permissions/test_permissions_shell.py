@@ -263,7 +263,7 @@ def test_no_script_makes_the_judge_raise(ground: Ground, script: str) -> None:
             assert decision.verdict == "allow" or decision.reason
 
 
-@given(st.text(), st.sampled_from(["read", "edit", "glob", "external_directory", "webfetch", "task", "x__y"]))
+@given(st.text(), st.sampled_from(["read", "edit", "glob", "external_directory", "list", "doom_loop"]))
 @settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_subject_makes_the_judge_raise(ground: Ground, subject: str, permission: str) -> None:
     judge = ground.judge(deny=["read:a/**", "edit:*.x", "read:.env"])
