@@ -3,51 +3,37 @@
 Invariant: a handler only notes and trips; settlement and flushing happen on the
 loop, and after them the first signal is raised again with its default action,
 so that shells and loops see it.  A SIGHUP that was ignored at start stays
-ignored.  A repeat within 50 ms is the same signal: `timeout` and terminals send
-to the process and to its group.
+ignored.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import time
 from typing import TYPE_CHECKING, NoReturn
+
+from mcode_exec.cli.noted_signals import SAME_S
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
     from types import FrameType
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_SAME_S = 0.05
+    from mcode_exec.cli.noted_signals import NotedSignals
 
 
 class SignalDoor:
-    """Notes the first signal from the start of the process on, and hands it to the loop once there is one."""
+    """Hands the first signal to the loop once there is one; before, it is only noted."""
 
-    def __init__(self) -> None:
-        #: the first signal that came, whenever it came
-        self.signum: int | None = None
-        self._noted_s = 0.0
-        self._signals = tuple(
-            s for s in _ENDING if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN
-        )
+    def __init__(self, noted: NotedSignals) -> None:
+        self._noted = noted
+        self._signals = noted.signals
         self._on_signal: Callable[[int], None] | None = None
 
-    def begin(self) -> None:
-        """Only note signals: nothing runs yet that could be settled."""
-        for signum in self._signals:
-            signal.signal(signum, self._note)
-        # writing from the background to a terminal that minds must not stop the run
-        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-
-    def _note(self, signum: int, _frame: FrameType | None) -> None:
-        if self.signum is None:
-            self.signum = signum
-            self._noted_s = time.monotonic()
-        elif time.monotonic() - self._noted_s > _SAME_S:
-            die_by(signum)
+    @property
+    def signum(self) -> int | None:
+        """The first signal that came, whenever it came."""
+        return self._noted.signum
 
     def release(self) -> None:
         """There is nothing to settle after all: signals end the process as they always do."""
@@ -68,10 +54,10 @@ class SignalDoor:
     def _received(self, loop: asyncio.AbstractEventLoop, signum: int) -> None:
         if self.signum is not None:
             return
-        self.signum = signum
+        self._noted.signum = signum
         assert self._on_signal is not None
         self._on_signal(signum)
-        loop.call_later(_SAME_S, self._arm, loop)
+        loop.call_later(SAME_S, self._arm, loop)
 
     def _arm(self, loop: asyncio.AbstractEventLoop) -> None:
         """The next signal is the second: the kernel ends the process, even if Python is stuck."""
@@ -90,9 +76,3 @@ def die_by(signum: int) -> NoReturn:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signum})
     os.kill(os.getpid(), signum)
     os._exit(128 + signum)
-
-
-def default_interrupt() -> None:
-    """For commands that have nothing to settle: Ctrl-C ends them quietly."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -9,6 +9,7 @@ import select
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mcode import Mcode
+from tests.support.mcode import REPOSITORY, Mcode
 from tests.support.peer import Peer
 from tests.support.steps import Gate, call, forever, gated, hang, say, stall_after, status
 
@@ -57,6 +58,47 @@ def test_a_signal_during_a_command_settles_and_ends_by_the_signal(
     assert roles == ["user", "assistant", "tool"]
     peer.script(say("on"))
     assert mcode.exec("-c", "on").check(0).out == "on\n"
+
+
+#: the real command, which gets a signal the moment it looks for a module for the first time
+EARLY = """
+import os, sys
+class Signaller:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), {number})
+sys.meta_path.insert(0, Signaller())
+from mcode_exec.cli.main import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("module", ["click", "mcode_exec.cli.exec_command", "mcode_exec.executor.runtime"])
+def test_a_signal_while_modules_are_loaded_gives_a_result_too(
+    mcode: Mcode, peer: Peer, number: signal.Signals, module: str
+) -> None:
+    program = EARLY.format(module=module, number=int(number))
+    mcode.command = [sys.executable, "-P", "-c", program]
+    for form in ("json", "stream-json"):
+        run = mcode.exec("go", "--output-format", form, env={"PYTHONPATH": str(REPOSITORY)})
+        assert run.code == -number
+        assert (run.result["status"], run.result["exitCode"]) == ("cancelled", 128 + number)
+    assert not peer.calls
+
+
+def test_an_interrupt_that_a_script_has_ignored_for_its_jobs_ends_them_in_order(
+    mcode: Mcode, peer: Peer
+) -> None:
+    peer.script(hang())
+    mcode.command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *mcode.command]
+    running = mcode.start("exec", "go", "--output-format", "json")
+    peer.wait_for(1)
+    running.send(signal.SIGINT)
+    run = running.finish(10)
+    assert run.code == -signal.SIGINT
+    assert run.result["status"] == "cancelled"
 
 
 def test_a_signal_while_the_model_is_silent_ends_within_two_seconds(

@@ -1,0 +1,67 @@
+"""The group of commands: each is a module of its own, imported when it is named."""
+
+from __future__ import annotations
+
+import importlib
+
+import click
+
+from mcode_exec.version import VERSION
+
+#: command -> module of this room that defines `command`
+_COMMANDS = {
+    "exec": "exec_command",
+    "sessions": "sessions_command",
+    "models": "models_command",
+    "doctor": "doctor_command",
+    "schema": "schema_command",
+    "completion": "completion_command",
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module when the command is named, or when help lists it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command = importlib.import_module(f"mcode_exec.cli.{module}").command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            hint = f" To run a prompt: mcode exec {args[0][:40]!r}."
+            raise click.UsageError(error.format_message() + hint, ctx) from error
+
+
+def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(f"mcode {VERSION}")
+        ctx.exit()
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="""\b
+Examples:
+  mcode exec "fix the failing test"            run one turn here and print the answer
+  git diff | mcode exec "review this" --input -
+  mcode exec --continue "now update the docs"  go on where you were
+  mcode doctor                                 what would stop a run, and why""",
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+def group() -> None:
+    """A headless coding agent: one command, one turn, one truthful result."""

@@ -1,0 +1,50 @@
+"""Signals that come before anything is known: noted, until the door of signals.py takes them over.
+
+The first module of a run: what it imports is all that a signal can come too
+early for, so it imports next to nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: `timeout` and terminals send to the process and to its group: a repeat within this time is the same signal
+SAME_S = 0.05
+
+
+class NotedSignals:
+    """The first signal, from the start of the process on."""
+
+    def __init__(self) -> None:
+        #: the first signal that came, whenever it came
+        self.signum: int | None = None
+        self._noted_s = 0.0
+        # SIGINT is taken although a script's `&` has it ignored: a job must be able to be ended
+        self.signals = tuple(
+            s for s in ENDING if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN
+        )
+
+    def begin(self) -> None:
+        """Only note signals: nothing runs yet that could be settled."""
+        for signum in self.signals:
+            signal.signal(signum, self._note)
+        # writing from the background to a terminal that minds must not stop the run
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+
+    def _note(self, signum: int, _frame: object) -> None:
+        if self.signum is None:
+            self.signum = signum
+            self._noted_s = time.monotonic()
+        elif time.monotonic() - self._noted_s > SAME_S:
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
+            os._exit(128 + signum)  # pid 1 outlives its signals
+
+
+def default_interrupt() -> None:
+    """For commands that have nothing to settle: Ctrl-C ends them quietly."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
