@@ -22,6 +22,8 @@ from mcode_exec.errors import (
 )
 
 if TYPE_CHECKING:
+    import click
+
     from mcode_exec.cli.argv_scan import Wanted
     from mcode_exec.records.result import Result
 
@@ -64,14 +66,27 @@ def _of_usage(error: object) -> InvocationError:
         assert isinstance(error.ctx.command, click.Group)
         names = ", ".join(error.ctx.command.list_commands(error.ctx))
         return InvocationError(f"a command is needed: {names}. See: {error.ctx.command_path} --help")
-    message = " ".join(error.format_message().split()).rstrip(
-        "."
-    )  # click lists choices on lines of their own
+    message = _message_of(error)
     if "unexpected extra argument" in message:
         message += ". A prompt of several words is quoted"
     command = error.ctx.command_path if error.ctx is not None else "mcode"
     stop = "" if message.endswith("?") else "."
     return InvocationError(f"{message}{stop} See: {command} --help")
+
+
+def _message_of(error: click.UsageError) -> str:
+    import click
+
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        from mcode_exec.cli.near_names import suggestion
+
+        params = [
+            param for param in error.ctx.command.get_params(error.ctx) if not getattr(param, "hidden", False)
+        ]
+        names = [name for param in params for name in (*param.opts, *param.secondary_opts)]
+        return f"No such option {error.option_name!r}.{suggestion(error.option_name, names)}".rstrip(".")
+    # click lists choices on lines of their own
+    return " ".join(error.format_message().split()).rstrip(".")
 
 
 def result_of_error(error: McodeError, *, run_id: str, duration_ms: int = 0) -> Result:

@@ -18,6 +18,7 @@ from mcode_exec.cli.flag_types import (
     TEXT,
     TOOL_NAMES,
     VARIABLE_NAME,
+    Count,
 )
 from mcode_exec.cli.grouped_command import GroupedOption
 
@@ -85,11 +86,11 @@ OPTIONS: tuple[click.Option, ...] = (
           help="Pass this variable to commands (repeatable)."),
     _flag(_LIMITS, "--timeout", type=DURATION,
           help="Wall clock of the whole run, such as 90s or 30m."),
-    _flag(_LIMITS, "--max-steps", type=click.IntRange(min=1), metavar="N",
+    _flag(_LIMITS, "--max-steps", type=Count(min=1), metavar="N",
           help="Model calls."),
     _flag(_LIMITS, "--max-cost", type=MONEY,
           help="Cost of the run."),
-    _flag(_LIMITS, "--max-tokens", type=click.IntRange(min=1), metavar="N",
+    _flag(_LIMITS, "--max-tokens", type=Count(min=1), metavar="N",
           help="Tokens of the run."),
     _flag(_OUTPUT, "--output-format", type=click.Choice(list(FORMATS)), default="text",
           help="What stdout gets: the answer, one result object, or one event a line [default: text]."),

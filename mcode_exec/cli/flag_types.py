@@ -73,9 +73,22 @@ class Money(click.ParamType):  # type: ignore[type-arg]
             amount = Decimal(value)
         except InvalidOperation:
             self.fail(f"{value!r} is no amount of US dollars such as 0.50.", param, ctx)
-        if not amount.is_finite() or amount <= 0:
+        if not amount.is_finite():
+            self.fail(f"{value!r} is no amount of US dollars such as 0.50.", param, ctx)
+        if amount <= 0:
             self.fail(f"{value!r} is not more than zero.", param, ctx)
         return amount
+
+
+class Count(click.IntRange):
+    """A whole number within bounds."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no whole number.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class Label(click.ParamType):  # type: ignore[type-arg]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 
 import click
 
@@ -17,6 +18,10 @@ _COMMANDS = {
     "schema": "schema_command",
     "completion": "completion_command",
 }
+
+
+#: what other programs have as commands
+_FLAGS = ("help", "version")
 
 
 class LazyGroup(click.Group):
@@ -36,11 +41,26 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
+        word = args[0]
+        if word in _COMMANDS or word.startswith("-"):
             return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            hint = f" To run a prompt: mcode exec {args[0][:40]!r}."
-            raise click.UsageError(error.format_message() + hint, ctx) from error
+        if word in _FLAGS:
+            raise click.UsageError(f"No such command {word!r}: it is mcode --{word}.", ctx)
+        from mcode_exec.cli.near_names import suggestion
+
+        meant = suggestion(word, _COMMANDS) or f" To run a prompt: mcode exec {word[:40]!r}."
+        raise click.UsageError(f"No such command {word[:40]!r}.{meant}", ctx)
+
+
+def context_of(argv: Sequence[str]) -> click.Context:
+    """The command that `argv` names, for errors that come before click knows it."""
+    ctx = click.Context(group, info_name="mcode")
+    for word in argv:
+        command = ctx.command
+        found = command.get_command(ctx, word) if isinstance(command, click.Group) else None
+        if found is not None:
+            ctx = click.Context(found, info_name=word, parent=ctx)
+    return ctx
 
 
 def _show_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:

@@ -48,15 +48,21 @@ def main() -> None:
 
 
 def _run(argv: list[str], started_s: float, closed: frozenset[int], noted: NotedSignals) -> int:
-    from mcode_exec.cli.group import group
+    from click import UsageError
+
+    from mcode_exec.cli.group import context_of, group
     from mcode_exec.cli.signals import SignalDoor
 
     if "_MCODE_COMPLETE" in os.environ:
         from click.shell_completion import shell_complete
 
         return shell_complete(group, {}, "mcode", "_MCODE_COMPLETE", os.environ["_MCODE_COMPLETE"])
-    with group.make_context("mcode", argv, obj=(started_s, closed, SignalDoor(noted))) as ctx:
-        code = group.invoke(ctx)
+    try:
+        with group.make_context("mcode", argv, obj=(started_s, closed, SignalDoor(noted))) as ctx:
+            code = group.invoke(ctx)
+    except UsageError as error:
+        error.ctx = error.ctx or context_of(argv)
+        raise
     return code if isinstance(code, int) else 0
 
 

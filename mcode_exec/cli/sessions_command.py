@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcode_exec.cli.flag_types import SESSION_ID
+from mcode_exec.cli.flag_types import SESSION_ID, Count
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def command() -> None:
 @command.command("list", short_help="Sessions of this workspace, newest first.")
 @click.option("--all", "all_workspaces", is_flag=True, help="Sessions of every workspace.")
 @click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
-@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@click.option("--limit", type=Count(1, 200), default=50, show_default=True)
 @click.option("--before", metavar="CURSOR", help="Continue an earlier list.")
 @list_format
 @data_dir
@@ -109,7 +109,7 @@ def _model(session: Session) -> str | None:
 
 @command.command("show", short_help="Read a session.")
 @click.argument("session", type=SESSION_ID)
-@click.option("--limit", type=click.IntRange(1, 10_000), default=80, show_default=True, help="Messages.")
+@click.option("--limit", type=Count(1, 10_000), default=80, show_default=True, help="Messages.")
 @click.option("--before", metavar="CURSOR", help="Earlier messages.")
 @list_format
 @data_dir

@@ -124,7 +124,7 @@ def _with_environment(config: Config, env: Mapping[str, str]) -> Config:
     try:
         checked = values.model(model)
     except values.WrongValueError as wrong:
-        raise ConfigError(f"MCODE_MODEL {wrong}.") from None
+        raise ConfigError(f"MCODE_MODEL {wrong}") from None
     return replace(config, model=checked, sources={**config.sources, "model": "MCODE_MODEL"})
 
 

@@ -129,7 +129,7 @@ def _value(document: Document, value: object, check: Check, at: tuple[str, ...],
     try:
         return check(value)
     except WrongValueError as wrong:
-        raise document.fault((*at, *wrong.below), f'{what}"{dotted((*at, *wrong.below))}" {wrong}.') from None
+        raise document.fault((*at, *wrong.below), f'{what}"{dotted((*at, *wrong.below))}" {wrong}') from None
 
 
 def _unknown(document: Document, at: tuple[str, ...], schema: Schema) -> ConfigError:

@@ -34,11 +34,15 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class WrongValueError(Exception):
-    """A value that cannot stay; `below` leads from the checked key to the faulty one."""
+    """A value that cannot stay: the end of a sentence; `below` leads from the checked key to the faulty one."""
 
     def __init__(self, sentence: str, below: tuple[str, ...] = ()) -> None:
         super().__init__(sentence)
         self.below = below
+
+    def __str__(self) -> str:
+        text = str(self.args[0])
+        return text if text.endswith("?") else f"{text}."
 
 
 def kind(value: object) -> str:

@@ -184,7 +184,7 @@ def _url_variable(env: Mapping[str, str], name: str) -> str:
     try:
         return values.base_url(value)
     except values.WrongValueError as wrong:
-        raise ConfigError(f"{name} {wrong}.") from None
+        raise ConfigError(f"{name} {wrong}") from None
 
 
 def unknown_provider(provider_id: str) -> ModelUnknownError:

@@ -124,7 +124,9 @@ def test_tools_none_is_no_tool_and_absent_is_all() -> None:
         (("x", "--session", "12"), "no session id"),
         (("x", "--timeout", "30"), "--timeout"),
         (("x", "--timeout", "0s"), "longer than zero"),
-        (("x", "--max-cost", "NaN"), "more than zero"),
+        (("x", "--max-cost", "NaN"), "no amount"),
+        (("x", "--max-cost", "-1"), "more than zero"),
+        (("x", "--max-steps", "1.5"), "'1.5' is no whole number"),
         (("x", "--max-cost", "free"), "no amount"),
         (("x", "--max-steps", "0"), "0 is not in the range"),
         (("x", "--label", "novalue"), "KEY=VALUE"),
@@ -189,6 +191,29 @@ def test_a_wrong_command_line_is_one_sentence_and_2(args: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1
     assert "--help" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["exec", "hi", "-o"], "Option '-o' requires an argument. See: mcode exec --help"),
+        (["sessions", "list", "--limit"], "requires an argument. See: mcode sessions list --help"),
+        (["sessions", "list", "--limit", "1.5"], "'1.5' is no whole number. See: mcode sessions list --help"),
+        (["help"], "No such command 'help': it is mcode --help."),
+        (["version"], "No such command 'version': it is mcode --version."),
+        (["exce", "hi"], "No such command 'exce'. Did you mean 'exec'? See: mcode --help"),
+        (["fix the bug"], "No such command 'fix the bug'. To run a prompt: mcode exec 'fix the bug'."),
+        (["exec", "hi", "--bogus"], "No such option '--bogus'. See: mcode exec --help"),
+        (["exec", "hi", "--sesion", "x"], "'--sesion'. Did you mean '--session' or '--session-key'? See"),
+        (["exec", "hi", "--output", "x"], "Did you mean '--output-format' or '--output-last-message'? See"),
+        (["models", "--bogus"], "No such option '--bogus'. See: mcode models --help"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_what_was_meant_is_said_where_it_can_be_told(args: list[str], sentence: str) -> None:
+    done = mcode(*args)
+    assert done.returncode == 2
+    assert sentence in done.stderr
 
 
 @pytest.mark.parametrize(
