@@ -9,6 +9,7 @@ from msgspec import Struct
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.bash_evaluation import is_dormant
 from mcode_exec.permissions.bash_grammar import Source
 from mcode_exec.permissions.bash_words import WordReader
 from mcode_exec.permissions.script import Redirect, Word, literal
@@ -29,6 +30,7 @@ class Walks(Protocol):
     redirects: list[Redirect]
     nested: list[str]
     unparsed: list[str]
+    dormant: list[Word]
     directories: tuple[str, ...]
 
     def visit(self, node: Node) -> None: ...
@@ -90,6 +92,8 @@ class RedirectionReader:
             # The grammar cannot tell it from another one, which would end the text elsewhere.
             self._walker.unparsed.append("the end of a here-document in it is not understood")
         if any(c in delimiter for c in "'\"\\"):
+            if is_dormant(literal(text)):
+                self._walker.dormant.append(literal(text))
             return Stdin(literal(text), stdin.piped_from)
         if body is not None:
             self._heredoc_substitutions(body, text)

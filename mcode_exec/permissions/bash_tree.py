@@ -14,6 +14,7 @@ from __future__ import annotations
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.bash_evaluation import evaluates, substitutions
 from mcode_exec.permissions.bash_grammar import Source
 from mcode_exec.permissions.bash_redirections import RedirectionReader, Stdin
 from mcode_exec.permissions.bash_words import SCOPES, WordReader
@@ -48,6 +49,8 @@ class Walker:
         #: scripts in backquotes, to be parsed by the caller
         self.nested: list[str] = []
         self.unparsed: list[str] = []
+        #: literal texts with substitutions, which run if they are evaluated later
+        self.dormant: list[Word] = []
         self.tampered: set[str] = set()
         self._home = home
         self.variables = Variables(
@@ -71,6 +74,15 @@ class Walker:
         if self._source.has_unusual_white_space():
             self.unparsed.append("it has unusual white space outside of quotes")
         self.visit(root, Stdin())
+        if self.dormant and evaluates(root, self._source.text, self.commands):
+            self._wake()
+
+    def _wake(self) -> None:
+        for text in dict.fromkeys(self.dormant):
+            scripts = substitutions(text)
+            if scripts is None:
+                self.unparsed.append("a text that it evaluates is not understood")
+            self.nested.extend(scripts or ())
 
     def visit(self, node: Node, stdin: Stdin = _NO_STDIN) -> None:
         if self._depth >= _DEEPEST:
@@ -126,6 +138,8 @@ class Walker:
             self.visit(child, stdin)
 
     def visit_leaf(self, node: Node) -> None:
+        if node.type in ("raw_string", "ansi_c_string"):
+            self._words.read(node)
         if node.type in ("word", "heredoc_content", "heredoc_body", "string_content", "regex"):
             text = self._source.text(node)
             if quoting.has_backquote(text) or "$(" in text:

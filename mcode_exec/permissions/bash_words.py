@@ -13,6 +13,7 @@ from typing import Protocol
 from tree_sitter import Node
 
 from mcode_exec.permissions import quoting
+from mcode_exec.permissions.bash_evaluation import is_dormant
 from mcode_exec.permissions.bash_grammar import Source
 from mcode_exec.permissions.matching import GLOB
 from mcode_exec.permissions.quoting import unknown
@@ -36,6 +37,7 @@ class Walks(Protocol):
 
     unparsed: list[str]
     variables: Variables
+    dormant: list[Word]
 
     @property
     def shell_variables(self) -> dict[str, Candidates]: ...
@@ -90,7 +92,13 @@ class WordReader:
         return [self.read(node)]
 
     def read(self, node: Node, *, at_start: bool = True, quoted: bool = False) -> Word:
-        """What bash makes of a word; substitutions in it are walked."""
+        """What bash makes of a word; substitutions in it are walked, quoted ones noted."""
+        word = self._read(node, at_start=at_start, quoted=quoted)
+        if is_dormant(word):
+            self._walker.dormant.append(word)
+        return word
+
+    def _read(self, node: Node, *, at_start: bool, quoted: bool) -> Word:
         kind = node.type
         if kind == "command_name":
             return self.read(node.children[0]) if node.child_count else literal(self._source.text(node))
@@ -123,7 +131,15 @@ class WordReader:
                 return literal("")  # $"…" is "…" in the user's language
             return literal(self._source.text(node))
         self._visit_inside(node)
+        if kind == "expansion" and self._source.text(node).endswith("@P}"):
+            self._check_expanded_again(self._source.text(node))
         return unknown(self._source.text(node))
+
+    def _check_expanded_again(self, text: str) -> None:
+        """`${a@P}` runs the substitutions in the value of `a`."""
+        name = re.match(r"\$\{([A-Za-z_]\w*)@P\}", text)
+        if name is None or any(not value.is_literal for value in self._walker.variables.of(name[1])):
+            self._walker.unparsed.append("a value that it expands again is not known")
 
     def _value(self, node: Node) -> Word | None:
         """What an expansion is in this reading; None if nothing is known of its form."""

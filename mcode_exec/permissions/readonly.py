@@ -182,7 +182,8 @@ def _command(words: Words) -> bool:
 
 def _declares(words: Words) -> bool:
     """Declarations; a subscript may run a substitution, and -n makes another name for a variable."""
-    return not any("[" in w.text.partition("=")[0] for w in words[1:]) and not has_option(words, "nf")
+    assigned = [Word(w.text.partition("=")[0], w.pattern.partition("=")[0]) for w in words[1:]]
+    return all(name.is_literal and "[" not in name.text for name in assigned) and not has_option(words, "nf")
 
 
 def _reads(words: Words) -> bool:
