@@ -31,6 +31,8 @@ _TAKING_NAMES_WITH = {"printf": ("-v",), "test": ("-v", "-R")}
 #: operators of tests that take a name, and those for which `[[` takes expressions
 _ASKING = names("-v -R")
 _COMPARING = _ASKING | names("-eq -ne -lt -le -gt -ge")
+#: variables whose value is expanded each time it is shown
+_PROMPTS = ("PS0=", "PS1=", "PS2=", "PS4=")
 _SUBSCRIPT = re.compile(r"(?:-\w)?\w+\[[^=]*?(?:\$\(|`)", re.DOTALL)
 #: `${!a}`, `${a@P}`, `${a:1:b}`
 _EVALUATING_EXPANSION = re.compile(r"\$\{(?:![^}*@]+\}|[^}]*@P\}|[A-Za-z_]\w*:(?![-+=?]))")
@@ -69,6 +71,8 @@ def _has_expressions(root: Node, text: Callable[[Node], str]) -> bool:
         if kind in ("arithmetic_expansion", "c_style_for_statement", "subscript"):
             return True
         if kind == "compound_statement" and text(node).startswith("(("):
+            return True
+        if kind == "variable_assignment" and text(node).startswith(_PROMPTS):
             return True
         if kind == "test_command":
             operators = _COMPARING if text(node).startswith("[[") else _ASKING

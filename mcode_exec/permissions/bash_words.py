@@ -38,6 +38,7 @@ class Walks(Protocol):
     unparsed: list[str]
     variables: Variables
     dormant: list[Word]
+    tampered: set[str]
 
     @property
     def shell_variables(self) -> dict[str, Candidates]: ...
@@ -80,7 +81,7 @@ class WordReader:
         if node.type == "command_name" and node.child_count:
             node = node.children[0]
         if node.type in _EXPANSIONS and (value := self._value(node)) is not None:
-            return split(value)
+            return [unknown(value.text)] if "IFS" in self._walker.tampered else split(value)
         if node.type == "command_substitution" and (known := self._substituted(node)) is not None:
             self._visit_inside(node)
             return split(known)

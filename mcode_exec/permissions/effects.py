@@ -82,6 +82,10 @@ def _written(name: str, words: tuple[Word, ...]) -> list[Word]:
         return operands(words)[:1]
     if name == "unzip":
         return values(words, "-d")
+    if name == "time":
+        return values(words, "-o", "--output")
+    if name == "parallel":
+        return values(words, "--joblog", "--results", "--tmpdir")
     return []
 
 

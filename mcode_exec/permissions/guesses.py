@@ -85,7 +85,7 @@ _GIT_SUBCOMMANDS = names(
     "version whatchanged worktree write-tree lfs"
 )
 
-_ASSIGNING = names("export declare typeset env sudo doas")
+_ASSIGNING = names("export declare typeset env sudo doas make gmake")
 
 Parse = Callable[[str], Iterator[Simple]]
 
@@ -135,9 +135,13 @@ def _program_settings(command: Simple) -> Iterator[Word]:
         variable, equals, _ = word.text.partition("=")
         if equals and runs_its_value(variable):
             yield _behind(word, "=")
+    if command.name in ("ssh", "scp", "sftp"):
+        for word in words[1:]:
+            if "Command" in word.text.partition("=")[0]:
+                yield _behind(word, "=") if "=" in word.text else _behind(word, "Command")
     if command.name == "git":
         for at, word in enumerate(words[1:], 1):
-            if words[at - 1].text == "-c" and "=" in word.text:
+            if words[at - 1].text in ("-c", "--config") and "=" in word.text:
                 yield _behind(word, "=")
             elif "config" in (w.text for w in words[1:at]) and " " in word.text:
                 yield word.tail(1) if word.text.startswith("!") else word
@@ -153,6 +157,6 @@ def _in_script(word: Word, is_wanted: Callable[[str], bool], parse: Parse, depth
 
 
 def _behind(word: Word, separator: str) -> Word:
-    start = word.text.index(separator) + 1
+    start = word.text.index(separator) + len(separator)
     known = word.pattern[:start] == word.text[:start]
     return word.tail(start) if known else Word(word.text[start:], word.pattern)

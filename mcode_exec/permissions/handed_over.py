@@ -1,7 +1,7 @@
 """Programs that are more than a wrapper and still run what stands in their words.
 
-Shells and eval run scripts, find and git run commands, `uv run` and `npx` run a
-project's own programs.  Scripts are noted in the expansion and parsed by shell.py.
+Shells and eval run scripts, find and git run commands.  Scripts are noted in the
+expansion and parsed by shell.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mcode_exec.permissions.matching import GLOB
 from mcode_exec.permissions.option_scripts import git_scripts, git_subcommand, scripts_in_options
-from mcode_exec.permissions.options import Options, given_anywhere, options, readings
+from mcode_exec.permissions.options import given_anywhere, options, readings
 from mcode_exec.permissions.script import ANYTHING, Expansion, Simple, Word, literal, with_unknown
 
 #: programs that run the script on their standard input where their options give none
@@ -20,45 +20,6 @@ _READING_SCRIPTS = frozenset({"su", "runuser", "script", "at", "batch", "newgrp"
 
 SHELLS = frozenset({"sh", "bash", "zsh", "dash", "ksh", "ash", "fish", "mksh", "rbash"})
 
-#: runners of a project's own programs: only rules that forbid look at what they run
-_RUNNERS: dict[tuple[str, ...], Options] = {
-    ("uv", "run"): options(
-        "qvmsn isolated no-project no-sync frozen locked all-extras no-dev dev active quiet verbose exact script",
-        "pw with python project extra group env-file directory with-requirements with-editable package index",
-    ),
-    ("uvx",): options(
-        "qvn isolated quiet verbose", "pwc from with python with-requirements with-editable index"
-    ),
-    ("poetry", "run"): options(),
-    ("pipenv", "run"): options(),
-    ("pdm", "run"): options("s site-packages", "p project"),
-    ("hatch", "run"): options(),
-    ("bundle", "exec"): options(" keep-file-descriptors"),
-    ("npx",): options("yq yes no no-install quiet ignore-existing", "pcw package call workspace"),
-    ("bunx",): options(" bun", "p package"),
-    ("pnpm", "exec"): options("rc recursive shell-mode parallel no-reporter-hide-prefix", "F filter"),
-    ("pnpm", "dlx"): options("cs shell-mode silent", " package"),
-    ("yarn", "exec"): options(),
-    ("npm", "exec"): options("yc yes", "pw package call workspace"),
-    ("direnv", "exec"): options(),
-    ("docker", "exec"): options(
-        "dit detach interactive tty privileged", "euw user env workdir env-file detach-keys"
-    ),
-    ("podman", "exec"): options(
-        "dilt detach interactive tty privileged latest",
-        "euw user env workdir env-file detach-keys preserve-fds",
-    ),
-    ("kubectl", "exec"): options("itq stdin tty quiet", "ncf namespace container filename context"),
-    ("ssh",): options("46AaCfGgKkMNnqsTtVvXxYy", "BbcDEeFIiJLlmOoPpQRSWw"),
-}
-#: of those, how many operands stand before the program
-_RUNNER_OPERANDS = {
-    ("direnv", "exec"): 1,
-    ("docker", "exec"): 1,
-    ("podman", "exec"): 1,
-    ("kubectl", "exec"): 1,
-    ("ssh",): 1,
-}
 _WATCH = options(
     "bcdegprtwxC beep color no-color differences errexit chgexit exec precise no-rerun no-title no-wrap follow",
     "nqs interval equexit shotsdir",
@@ -100,9 +61,7 @@ def also_run(command: Simple, found: Expansion) -> list[Simple]:
     elif name == "find":
         return _from_find(command)
     elif name in ("fd", "fdfind"):
-        for at, word in enumerate(words):
-            if word.text in ("-x", "-X", "--exec", "--exec-batch") and words[at + 1 :]:
-                return [replace(command, words=(*words[at + 1 :], ANYTHING))]
+        return _from_fd(command)
     elif name == "git":
         _from_git(command, found)
     scripts = scripts_in_options(command)
@@ -142,6 +101,19 @@ def _behind_user(command: Simple) -> list[Simple]:
     ]
 
 
+def _from_fd(command: Simple) -> list[Simple]:
+    """`fd -x CMD`, `-xCMD`, `--exec=CMD` and the like take all that follows."""
+    words = command.words
+    for at, word in enumerate(words[1:], 1):
+        for option in ("-x", "-X", "--exec", "--exec-batch"):
+            if word.text == option and words[at + 1 :]:
+                return [replace(command, words=(*words[at + 1 :], ANYTHING))]
+            glued = option + ("=" if option.startswith("--") else "")
+            if word.text.startswith(glued) and len(word.text) > len(glued):
+                return [replace(command, words=(word.tail(len(glued)), *words[at + 1 :], ANYTHING))]
+    return []
+
+
 def _after(words: tuple[Word, ...], option: str) -> list[int]:
     """Where the option stands with something behind it."""
     return [at for at, word in enumerate(words[:-1]) if word.text == option]
@@ -150,6 +122,8 @@ def _after(words: tuple[Word, ...], option: str) -> list[int]:
 def _shell_script(command: Simple, found: Expansion) -> None:
     """A shell's script: after -c, as its standard input, or in a file (which is not looked into)."""
     words = command.words
+    if any(w.text.startswith(("BASH_ENV=", "ENV=")) and not w.is_literal for w in command.prefix):
+        found.unparsed.append(f"what {command.name} runs first is not known before it runs")
     at, takes_string = 1, False
     while at < len(words):
         text = words[at].text
@@ -252,21 +226,3 @@ def _from_git(command: Simple, found: Expansion) -> None:
         if texts[:1] == [first] and second in texts:
             at = len(words) - len(texts) + texts.index(second) + 1
             _literal_script(command, tuple(w for w in words[at:] if w.text != "--recursive"), found)
-
-
-def run_by_runner(command: Simple) -> list[Simple]:
-    """What a runner of a project's own programs runs, one for each way to read its options."""
-    words = command.words
-    for length in (2, 1):
-        key = (command.name, *(w.text for w in words[1:length]))
-        known = _RUNNERS.get(key)
-        if known is None or len(key) != length:
-            continue
-        inner: list[Simple] = []
-        for reading in readings(words, known, length):
-            at = reading.at + _RUNNER_OPERANDS.get(key, 0)
-            rest = words[at + 1 :] if at < len(words) and words[at].text == "--" else words[at:]
-            if rest:
-                inner.append(replace(command, words=rest, prefix=()))
-        return inner
-    return []

@@ -21,6 +21,8 @@ class Wrapper(Struct, frozen=True):
     is_judged: bool = False
     #: without a command it runs a shell, which reads its standard input
     is_shell: bool = False
+    #: options with which it writes a file of its own, so that it must be allowed as well
+    writing: frozenset[str] = frozenset()
 
 
 def _wrapper(
@@ -31,10 +33,9 @@ def _wrapper(
     *,
     is_judged: bool = False,
     is_shell: bool = False,
-    lone_dash: bool = False,
+    writing: str = "",
 ) -> Wrapper:
-    known = options(flags, valued, glued, lone_dash=lone_dash)
-    return Wrapper(known, operands, is_judged, is_shell)
+    return Wrapper(options(flags, valued, glued), operands, is_judged, is_shell, names(writing))
 
 
 #: setarch, and each architecture as a program or as its first operand
@@ -47,11 +48,14 @@ _PERSONALITY = _wrapper(
 )
 
 WRAPPERS: dict[str, Wrapper] = {
-    "env": _wrapper(
-        "i0v ignore-environment null debug list-signal-handling help version block-signal default-signal "
-        "ignore-signal",
-        "uCSa unset chdir split-string argv0",
-        lone_dash=True,
+    "env": Wrapper(
+        options(
+            "i0v ignore-environment null debug list-signal-handling help version block-signal default-signal "
+            "ignore-signal",
+            "uCSa unset chdir split-string argv0",
+            ending="S split-string",
+            lone_dash=True,
+        )
     ),
     "sudo": _wrapper(
         "AbBEeHiKklNnPSsVv askpass background bell edit set-home login remove-timestamp reset-timestamp list "
@@ -79,7 +83,7 @@ WRAPPERS: dict[str, Wrapper] = {
         operands=1,
     ),
     "taskset": _wrapper("ac all-tasks cpu-list", "p pid", operands=1),
-    "time": _wrapper("apqvV append portability quiet verbose", "fo format output"),
+    "time": _wrapper("apqvV append portability quiet verbose", "fo format output", writing="-o --output"),
     "timeout": _wrapper("fpv foreground preserve-status verbose", "ks kill-after signal", operands=1),
     "stdbuf": _wrapper("", "ioe input output error"),
     "setsid": _wrapper("cfw ctty fork wait"),
@@ -97,6 +101,7 @@ WRAPPERS: dict[str, Wrapper] = {
         "jaNnLISsC jobs max-procs arg-file joblog results max-args max-replace-args max-lines colsep delay "
         "timeout sshlogin tmpdir retries halt load memfree nice workdir wd env tagstring block recstart recend "
         "arg-sep arg-file-sep id",
+        writing="--joblog --results --tmpdir",
     ),
     "strace": _wrapper(
         "cCdDfFhiknqrtTvVwxyYzZ follow-forks output-separately summary-only summary no-abbrev",

@@ -60,6 +60,7 @@ _HANDING: dict[str, Handing] = {
     "hash": _handing("-p", "rdlt"),
     "diff3": _handing("--diff-program", "aAeExX3mTi", "L label"),
     "sdiff": _handing("--diff-program", "", "IWow"),
+    "vagrant": _handing("-c --command"),
     "split": _handing("--filter", "", "abClnt"),
     "scp": _handing("-S", "", "cDFiJloPX"),
     "sftp": _handing("-S", "", "BbcDFiJloPRsX"),

@@ -102,11 +102,15 @@ class Options(Struct, frozen=True):
     glued: frozenset[str] = frozenset()
     #: a lone `-` is an option as well
     lone_dash: bool = False
+    #: options behind whose value the words start anew, as `env -S` does
+    ending: frozenset[str] = frozenset()
 
 
-def options(flags: str = "", valued: str = "", glued: str = "", *, lone_dash: bool = False) -> Options:
+def options(
+    flags: str = "", valued: str = "", glued: str = "", ending: str = "", *, lone_dash: bool = False
+) -> Options:
     """Options from words: letters of the short ones first, then long names without their dashes."""
-    return Options(_named(flags), _named(valued), _named(glued), lone_dash)
+    return Options(_named(flags), _named(valued), _named(glued), lone_dash, _named(ending))
 
 
 def _named(spec: str) -> frozenset[str]:
@@ -146,7 +150,9 @@ def readings(words: tuple[Word, ...], known: Options, at: int = 1) -> list[Readi
             found.append(Reading(reading.given, reading.at + 1))
         else:
             given = reading.given if len(reading.given) < _MOST_GIVEN else ()
-            todo.extend(Reading((*given, *way.given), way.at) for way in reversed(ways))
+            for way in reversed(ways):
+                ends = any(g.name in known.ending for g in way.given)
+                (found if ends else todo).append(Reading((*given, *way.given), way.at))
     return found
 
 

@@ -187,7 +187,7 @@ def _declares(words: Words) -> bool:
 
 
 def _reads(words: Words) -> bool:
-    names = operands(words, "-d -n -N -p -t -u -i -a")
+    names = operands(words, "-d -n -N -p -t -u -i")  # the value of -a is a name as well
     return all(w.is_literal and w.text.isidentifier() and not tampers(w.text, Word("", "?")) for w in names)
 
 

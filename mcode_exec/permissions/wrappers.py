@@ -11,9 +11,10 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from mcode_exec.permissions.handed_over import also_run, only_hands_over, run_by_runner, standard_input
+from mcode_exec.permissions.handed_over import also_run, only_hands_over, standard_input
 from mcode_exec.permissions.known_wrappers import WRAPPERS, Wrapper
 from mcode_exec.permissions.options import Given, readings
+from mcode_exec.permissions.runners import run_by_runner
 from mcode_exec.permissions.script import ANYTHING, Expansion, Form, Role, Simple, Word, literal, with_unknown
 from mcode_exec.permissions.tampering import tampers
 
@@ -50,9 +51,9 @@ def _add(command: Simple, found: Expansion, depth: int, *, forbidding_only: bool
     command = _by_bare_name(command, found)
     wrapper = WRAPPERS.get(name)
     scripts = len(found.scripts)
-    inner, is_sure = _unwrapped(command, wrapper, found) if wrapper else ([], True)
+    inner, is_all = _unwrapped(command, wrapper, found) if wrapper else ([], True)
     if inner and wrapper is not None:
-        is_judged = (wrapper.is_judged or not is_sure) and not forbidding_only
+        is_judged = (wrapper.is_judged or not is_all) and not forbidding_only
         found.forms.append(Form(role="main" if is_judged else "outer", command=command))
         for one in inner:
             _add(one, found, depth + 1, forbidding_only=forbidding_only)
@@ -62,7 +63,10 @@ def _add(command: Simple, found: Expansion, depth: int, *, forbidding_only: bool
     found.forms.append(Form(role="outer" if hands_over else main, command=command))
     for more in further:
         _add(more, found, depth + 1, forbidding_only=forbidding_only)
-    for runner in run_by_runner(command):
+    runners = run_by_runner(command)
+    if name == "ssh" and not runners:
+        standard_input(command, found)
+    for runner in runners:
         _add(runner, found, depth + 1, forbidding_only=True)
 
 
@@ -81,22 +85,22 @@ def _by_bare_name(command: Simple, found: Expansion) -> Simple:
 
 
 def _unwrapped(command: Simple, wrapper: Wrapper, found: Expansion) -> tuple[list[Simple], bool]:
-    """The commands behind the wrapper's own words, one for each way to read them, and whether that is certain."""
+    """The commands behind the wrapper's own words, one for each way to read them, and whether they are all it does."""
     name, words = command.name, command.words
     if name == "command" and any(w.text[:1] == "-" and set(w.text[1:]) & {"v", "V"} for w in words[1:2]):
         return [], True
     inner: list[Simple] = []
-    is_sure = True
+    is_all = True
     for reading in readings(words, wrapper.known):
         split = [g.value for g in reading.given if g.name in ("-S", "--split-string")]
         if name == "env" and split and split[0] is not None:
-            found.scripts.append((_joined(literal("env"), split[0], *words[reading.at :]), command))
+            inner.extend(_split(command, split[0], words[reading.at :], found))
             continue
         at, tampered = _past_assignments(command, wrapper, reading.at)
         starts = [at + wrapper.operands]
         if any(not word.is_literal for word in words[at : at + wrapper.operands]):
             starts.append(at + wrapper.operands + 1)  # the first word may turn out to be an option
-            is_sure = False
+            is_all = False
         for start in starts:
             rest = _appended(command, reading.given, words[start:])
             if rest:
@@ -105,12 +109,13 @@ def _unwrapped(command: Simple, wrapper: Wrapper, found: Expansion) -> tuple[lis
                 inner.append(
                     replace(command, words=rest, prefix=(), tampered=tampered, directories=directories)
                 )
+        is_all = is_all and wrapper.writing.isdisjoint(g.name for g in reading.given)
         asks_for_a_shell = any(g.name in ("-s", "-i", "--shell", "--login") for g in reading.given)
         if not words[at + wrapper.operands :] and (
             wrapper.is_shell or (wrapper.is_judged and asks_for_a_shell)
         ):
             standard_input(command, found)
-    return inner, is_sure
+    return inner, is_all
 
 
 def _past_assignments(command: Simple, wrapper: Wrapper, at: int) -> tuple[int, tuple[str, ...]]:
@@ -135,8 +140,18 @@ def _moves(given: Iterable[Given]) -> bool:
     return any(g.name in ("-C", "-D") or "--chdir".startswith(g.name) for g in given)
 
 
-def _joined(*words: Word) -> Word:
-    return Word(" ".join(w.text for w in words), " ".join(w.pattern for w in words))
+def _split(command: Simple, value: Word, rest: tuple[Word, ...], found: Expansion) -> list[Simple]:
+    """`env -S 'A=1 rm' x` is `env A=1 rm x`."""
+    import shlex
+
+    try:
+        pieces = shlex.split(value.text, comments=True)
+    except ValueError:
+        pieces = []
+    if not value.is_literal or not pieces or "$" in value.text:
+        found.unparsed.append("what env runs is not known before it runs")
+        return []
+    return [replace(command, words=(literal("env"), *map(literal, pieces), *rest), prefix=())]
 
 
 def _appended(command: Simple, given: tuple[Given, ...], rest: tuple[Word, ...]) -> tuple[Word, ...]:

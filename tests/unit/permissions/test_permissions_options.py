@@ -210,6 +210,23 @@ HANDED_OVER = [
     "sort --comp 'rm x' y",
     "rsync -ae 'rm x' a b",
     "diff3 --diff='rm x' a b c",
+    "env -S bash -c 'rm x'",
+    "env -iS'A=1 sh -c' 'rm x'",
+    "fd --exec=rm",
+    "fd -xrm",
+    "npm x -- rm x",
+    "bun x rm x",
+    "docker run --rm -v /a:/b image rm x",
+    "docker compose exec -u root web rm x",
+    "docker-compose exec web rm x",
+    "vagrant ssh -c 'rm x'",
+    "ssh host <<E\nrm x\nE",
+    "ssh -o ProxyCommand='rm x' host",
+    "ssh -oLocalCommand='rm x' host",
+    "scp -o ProxyCommand='rm x' a host:",
+    "git clone --config core.fsmonitor='rm x' a",
+    "make SHELL='rm x'",
+    "PS4='$(rm x)' bash -xc ls",
 ]
 
 
@@ -254,6 +271,16 @@ def test_a_deny_rule_holds_however_the_options_of_what_runs_it_are_written(
 )
 def test_values_and_operands_of_options_are_no_commands(script: str, verdict: Verdict) -> None:
     assert verdict(script, allow=["bash:*"], deny=["bash:rm *"]) == "allow"
+
+
+def test_what_a_shell_runs_first_or_a_changed_separator_makes_is_not_known(verdict: Verdict) -> None:
+    for script in (
+        "BASH_ENV=<(echo rm x) bash -c ls",
+        "IFS=, a='rm,x'; $a",
+        "env -S '${X} x'",
+        'env -S "$X"',
+    ):
+        assert verdict(script, "full", deny=["bash:rm *"]) in ("ask", "deny")
 
 
 def test_what_may_be_read_in_two_ways_must_be_allowed_in_both(verdict: Verdict) -> None:

@@ -140,6 +140,10 @@ READS = [
     # neighbours of what is refused below
     "jobs -l",
     "wait",
+    "time -p ls",
+    "/usr/bin/time -f %e ls",
+    "parallel ls ::: a",
+    "read -ra names < f",
     "diff3 a b c",
     "nm -D f",
     "strings f",
@@ -418,6 +422,14 @@ WRITES_OR_STARTS = [
     "bash version",
     "ruby version",
     "yarn version",
+    # wrappers that write a file of their own, and names of variables
+    "/usr/bin/time -o f ls",
+    "/usr/bin/time -ao f ls",
+    "command time --out=f ls",
+    "parallel --joblog f ls ::: a",
+    "parallel --results=d ls ::: a",
+    "read -a PATH < f",
+    "read -ra PATH < f",
     # variables that make a program run another, or write
     "GREP=./x zgrep a f",
     "RIPGREP_CONFIG_PATH=./x rg a",
