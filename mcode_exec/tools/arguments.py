@@ -47,6 +47,11 @@ def _validator(name: str) -> jsonschema_rs.Draft202012Validator:
     return jsonschema_rs.Draft202012Validator(SCHEMAS[name].parameters)
 
 
+def whole_numbers(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Arguments that fit, with 3.0 as 3: to JSON Schema both are the same integer."""
+    return {name: int(value) if isinstance(value, float) else value for name, value in arguments.items()}
+
+
 def _signature(name: str) -> str:
     parameters = SCHEMAS[name].parameters
     required = parameters["required"]

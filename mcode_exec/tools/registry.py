@@ -85,7 +85,7 @@ async def run(name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Tool
         problem = check_arguments(name, arguments)
         if problem is not None:
             raise ToolFailure(problem)
-        outcome = await _module(name).run(arguments, ctx)
+        outcome = await _module(name).run(tool_arguments.whole_numbers(arguments), ctx)
     except ToolFailure as failure:
         outcome = ToolOutcome(content=str(failure), is_error=True)
     except OSError as error:

@@ -85,6 +85,8 @@ def _other_form(before: bytes | None, after: bytes) -> str:
     changes = []
     if files.utf16_of(before) and not files.utf16_of(after):
         changes.append("was UTF-16 and is UTF-8 now")
+    elif not files.is_utf8(before) and not files.is_binary(before):
+        changes.append("was not UTF-8 and is now")
     elif before.startswith(_BOM) and not after.startswith(_BOM):
         changes.append("began with a byte order mark and does not now")
     if b"\r\n" in before and b"\n" in after and b"\r\n" not in after:

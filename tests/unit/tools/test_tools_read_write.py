@@ -138,6 +138,8 @@ def test_utf16_and_a_byte_order_mark_are_understood(session: Session) -> None:
         ("a\n".encode("utf-16"), "b\n", "was UTF-16 and is UTF-8 now"),
         (b"\xef\xbb\xbfa\n", "b\n", "began with a byte order mark and does not now"),
         (b"a\r\nb\r\n", "a\nc\n", "had CRLF line ends and has LF now"),
+        (b"caf\xe9 a\n", "café b\n", "was not UTF-8 and is now"),
+        (b"\x89PNG\0", "text\n", ""),
         (b"a\r\nb\r\n", "a\r\nc\r\n", ""),
         (b"\xef\xbb\xbfa\n", "\ufeffb\n", ""),
         (b"a\n", "b\n", ""),
@@ -153,6 +155,14 @@ def test_a_write_that_loses_what_read_does_not_show_says_so(
     assert said in content
     assert ("edit would have kept" in content) == bool(said)
     assert path.read_bytes() == after.encode()
+
+
+def test_a_whole_number_with_a_decimal_point_is_that_number(session: Session) -> None:
+    (session.workspace / "f").write_text("one\ntwo\nthree\n")
+    assert session.call("read", file_path="f", offset=2.0, limit=1.0).content.startswith("     2\ttwo\n[")
+    assert "two" in session.call("grep", pattern="three", context=1.0, limit=5.0).content
+    assert session.call("bash", command="echo ok", timeout_ms=5000.0).content == "ok\n"
+    assert "1.5 is not of type" in session.call("read", file_path="f", offset=1.5).content
 
 
 def test_an_image_is_returned_by_its_content(session: Session) -> None:
