@@ -10,7 +10,17 @@ import os
 import signal
 import time
 
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+#: taken even where the caller has them ignored: a script's `&` does that to SIGINT, and a job must be able to be ended
+_ALWAYS = (signal.SIGINT, signal.SIGTERM)
+#: the rest of what people, batch systems and limits end a process with, if it is not ignored
+_UNLESS_IGNORED = (
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGXCPU,
+)
 #: `timeout` and terminals send to the process and to its group: a repeat within this time is the same signal
 SAME_S = 0.05
 
@@ -22,9 +32,8 @@ class NotedSignals:
         #: the first signal that came, whenever it came
         self.signum: int | None = None
         self._noted_s = 0.0
-        # SIGINT is taken although a script's `&` has it ignored: a job must be able to be ended
-        self.signals = tuple(
-            s for s in ENDING if s != signal.SIGHUP or signal.getsignal(s) is not signal.SIG_IGN
+        self.signals = _ALWAYS + tuple(
+            s for s in _UNLESS_IGNORED if signal.getsignal(s) is not signal.SIG_IGN
         )
 
     def begin(self) -> None:

@@ -2,8 +2,7 @@
 
 Invariant: a handler only notes and trips; settlement and flushing happen on the
 loop, and after them the first signal is raised again with its default action,
-so that shells and loops see it.  A SIGHUP that was ignored at start stays
-ignored.
+so that shells and loops see it.
 """
 
 from __future__ import annotations

@@ -23,6 +23,8 @@ from tests.support.peer import Peer
 from tests.support.steps import Gate, call, forever, gated, hang, say, stall_after, status
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+#: what batch systems, limits and wrappers end their jobs with
+OTHER_SIGNALS = [signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU]
 
 
 def settled(mcode: Mcode) -> dict[str, Any]:
@@ -32,7 +34,7 @@ def settled(mcode: Mcode) -> dict[str, Any]:
     return row
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", [*SIGNALS, *OTHER_SIGNALS])
 def test_a_signal_during_a_command_settles_and_ends_by_the_signal(
     mcode: Mcode, peer: Peer, number: signal.Signals
 ) -> None:
