@@ -18,9 +18,8 @@ Auth = Literal["bearer", "x-api-key", "api-key"]
 
 BUILT_IN = "built-in"
 
-#: headers and query parameters whose value is a key that was written out
-_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "api-key", "cookie"})
-_SECRET_PARAMETERS = frozenset({"key", "api_key", "api-key", "apikey", "token", "access_token"})
+#: parts of the names of headers and query parameters whose values are secret
+_SECRET_PARTS = ("auth", "key", "token", "secret", "password", "cookie", "credential", "sig", "sas", "jwt")
 
 
 class CostConfig(Struct, frozen=True, kw_only=True):
@@ -155,7 +154,7 @@ class Config(Struct, frozen=True, kw_only=True):
         return tuple(
             value
             for provider in self.providers.values()
-            for table, secret in ((provider.headers, _SECRET_HEADERS), (provider.query, _SECRET_PARAMETERS))
+            for table in (provider.headers, provider.query)
             for name, value in table.items()
-            if name.lower() in secret
+            if any(part in name.lower() for part in _SECRET_PARTS)
         )
