@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer
-from tests.support.steps import Answer, call, say
+from tests.support.steps import Answer, call, forever, say
 
 STREAM = ("--output-format", "stream-json")
 
@@ -381,3 +381,43 @@ def test_a_reader_and_a_killed_run_see_the_old_content_or_the_new(mcode: Mcode, 
         running.process.wait()
         content = target.read_bytes()
         assert content in (old, new)
+
+
+def test_edits_of_one_step_build_on_each_other(mcode: Mcode, peer: Peer) -> None:
+    (mcode.workspace / "f").write_text("end\n")
+    peer.script(
+        call("read", {"file_path": "f"}),
+        _all(
+            _edit("f", "end", "ab\nabc\nend"),
+            # what is put in matches again, and is not replaced again
+            _edit("f", "ab", "aab", replace_all=True),
+            call("read", {"file_path": "f"}),
+            _edit("f", "aab\n", "a\n"),
+            _edit("f", "ab", "b"),
+            call("write", {"file_path": "g", "content": "one\n"}),
+            _edit("g", "one", "two"),
+            call("write", {"file_path": "g", "content": "three\n"}),
+        ),
+        say("done"),
+    )
+    run = mcode.exec("go", *STREAM).check()
+    assert [one["status"] for one in _calls(run)] == ["completed"] * 9
+    assert "changed since" not in run.out
+    assert (mcode.workspace / "f").read_text() == "a\nabc\nend\n"
+    assert (mcode.workspace / "g").read_text() == "three\n"
+
+
+def test_several_runs_that_edit_one_file_lose_nothing(mcode: Mcode, peer: Peer) -> None:
+    (mcode.workspace / "f").write_text("end\n")
+
+    def next_edit(request: Any) -> Answer:
+        done = sum(message["role"] == "assistant" for message in request.messages)
+        return _edit("f", "end", f"line {done}\nend") if done < 8 else say("done")
+
+    peer.script(forever(next_edit))
+    running = [mcode.start("exec", "go", *STREAM) for _ in range(3)]
+    calls = [one for run in running for one in _calls(run.finish().check())]
+    edited = [one for one in calls if one["status"] == "completed"]
+    assert len(calls) == 24
+    assert (mcode.workspace / "f").read_text().count("line") == len(edited)
+    assert os.listdir(mcode.workspace) == ["f"]
