@@ -397,7 +397,7 @@ RISKY = [
     "git credential fill",
     "gcloud auth print-access-token",
     "pass show x",
-    "cat /root/.ssh/id_rsa",
+    "cat /home/other/.ssh/id_rsa",
     "git diff --no-index /dev/null .env",
     "cat .env*",
     # git and mcode
