@@ -1,12 +1,15 @@
-"""The loop guard: identical calls with identical results, one after the other, lead nowhere.
+"""The loop guard: identical calls with identical results, and the same between them, lead nowhere.
 
-Three in a row end the turn (LOOP_DETECTED), across steps and whatever the
+Three of them end the turn (LOOP_DETECTED), across steps and whatever the
 preset; where a rule of the user allows `doom_loop`, the model is reminded at
-three and the turn ended at five.  Source: docs/contract.md §7.
+three and the turn ended at five.  What lies between them must recur as well:
+tests that fail in the same way after each edit are work, not a loop.
+Source: docs/contract.md §7.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +19,7 @@ from mcode_exec.errors import TurnFailedError
 
 REMIND_AT = 3
 END_AT_WHEN_ALLOWED = 5
+MAX_PERIOD = 8  # calls, of a loop that goes round several
 MAX_BROKEN_STEPS = 5  # steps in a row in which no call had usable arguments
 
 REMINDER = (
@@ -31,23 +35,37 @@ class LoopGuard:
         #: whether a rule of the user allows loops; asked only when there is one
         self._asks = is_allowed
         self._is_allowed = False
-        self._last: tuple[str, bytes, str] | None = None
-        self._count = 0
+        #: digests of the newest calls with their results
+        self._newest: deque[bytes] = deque(maxlen=MAX_PERIOD)
+        #: by period: for how many calls each has been the same as the one a period before
+        self._same_for = [0] * (MAX_PERIOD + 1)
         self._broken_steps = 0
         self._found: str | None = None
 
     def seen(self, tool: str, arguments: dict[str, Any], result: str) -> str:
         """Count a finished call; what to add to its result (a reminder, or nothing)."""
-        key = (tool, msgspec.json.encode(arguments, order="sorted"), result)
-        self._count = self._count + 1 if key == self._last else 1
-        self._last = key
-        if self._count == REMIND_AT:
+        key = _digest(tool, arguments, result)
+        count, period = self._count(key)
+        if count == REMIND_AT:
             self._is_allowed = self._asks()
-        if self._count >= (END_AT_WHEN_ALLOWED if self._is_allowed else REMIND_AT):
+        if count >= (END_AT_WHEN_ALLOWED if self._is_allowed else REMIND_AT):
             self._found = (
-                f"the model made the same {tool} call {self._count} times in a row with the same result"
+                f"the model made the same {tool} call {count} times in a row with the same result"
+                if period == 1
+                else f"the model goes round in {period} calls with the same results ({tool} {count} times)"
             )
-        return REMINDER if self._is_allowed and self._count >= REMIND_AT else ""
+        return REMINDER if self._is_allowed and count >= REMIND_AT else ""
+
+    def _count(self, key: bytes) -> tuple[int, int]:
+        """How often this call has come with the same calls between, and how many calls a round has."""
+        count, of_period = 1, 1
+        for period in range(1, len(self._newest) + 1):
+            self._same_for[period] = self._same_for[period] + 1 if self._newest[-period] == key else 0
+            times = (self._same_for[period] - 1) // period + 2
+            if times > count:
+                count, of_period = times, period
+        self._newest.append(key)
+        return count, of_period
 
     def check(self) -> None:
         """End the turn if a loop was found; called when all calls of a step have their results.
@@ -68,3 +86,10 @@ class LoopGuard:
             raise TurnFailedError(
                 f"the model sent tool calls with unreadable arguments in {self._broken_steps} steps in a row"
             )
+
+
+def _digest(tool: str, arguments: dict[str, Any], result: str) -> bytes:
+    import hashlib
+
+    call = msgspec.json.encode((tool, arguments, result), order="sorted")
+    return hashlib.blake2b(call, digest_size=16).digest()

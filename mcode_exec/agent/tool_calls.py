@@ -35,6 +35,9 @@ _UNREPRESENTABLE = (
     " give it as an escape sequence of the language, or let a command produce it"
 )
 
+_CUT_OFF = "aborted: the run was stopped before this finished; its effects may remain"
+_NOT_BEGUN = "not run: the run was stopped before this was started; it has changed nothing"
+
 
 class StepCalls:
     """Runs the calls of one committed assistant message."""
@@ -59,6 +62,8 @@ class StepCalls:
         self._index = content_index
         #: each finished call's result and the images it brought
         self._results: dict[str, tuple[Block, ...]] = {}
+        #: ids of the calls that have been begun
+        self._begun: set[str] = set()
         self._offered = {tool.name for tool in task.tools}
 
     async def run(self, calls: Sequence[ToolCallBlock], *, refused: str | None = None) -> Message:
@@ -97,6 +102,7 @@ class StepCalls:
         images: tuple[Block, ...] = ()
         result = self._unusable(call) or self._denied(call)
         if result is None:
+            self._begun.add(call.id)
             self._ports.emit(
                 ToolRunning(self._message_id, self._index[call.id], call.id, call.name, call.arguments)
             )
@@ -181,7 +187,7 @@ class StepCalls:
                 result = ToolResultBlock(
                     call_id=call.id,
                     name=call.name,
-                    content="aborted: the run was stopped before this finished; its effects may remain",
+                    content=_CUT_OFF if call.id in self._begun else _NOT_BEGUN,
                     is_error=True,
                     status="interrupted",
                 )

@@ -49,7 +49,7 @@ from mcode_exec.sessions.history import CanonicalHistory
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
-from mcode_exec.sessions.transcript import transcript
+from mcode_exec.sessions.transcript import has_earlier_work, transcript
 from mcode_exec.store.database import Patience
 from mcode_exec.tools import registry
 from mcode_exec.turns.execution import execute
@@ -265,6 +265,13 @@ class TurnRun:
                 f"before, it was {choice.session.workspace}]"
             )
             content = (TextBlock(text=note, synthetic=True), *content)
+        attempt = self._accepted.receipt.attempt
+        if attempt > 1 and has_earlier_work(door.records, self._prepared.prompt.content):
+            note = (
+                f"[mcode: this is attempt {attempt} of the same request; an earlier one did not succeed. "
+                "What it has done stands above: look before doing it again]"
+            )
+            content = (*content, TextBlock(text=note, synthetic=True))
         prefix_body = _prefix_body(task.system, task.tools)
         record = HistoryRecord(
             id=user_message_id(self._session.id, "turn:" + self._turn_id),

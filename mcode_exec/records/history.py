@@ -18,6 +18,9 @@ Role = Literal["user", "assistant", "tool", "summary"]
 
 #: content of the result that repair gives a call whose process stopped
 INTERRUPTED = "interrupted: the process stopped while this ran; its effects may remain"
+#: calls of one message run in order, and only reading ones side by side: what stands behind an unfinished
+#: call has not been started, or could change nothing
+NOT_STARTED = "not run: the process stopped while an earlier call ran; this one has changed nothing"
 
 
 class TextBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="text", omit_defaults=True):

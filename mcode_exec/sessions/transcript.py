@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from mcode_exec.ids import new_message_id
 from mcode_exec.records.history import (
     INTERRUPTED,
+    NOT_STARTED,
     Block,
     FileBlock,
     HistoryRecord,
@@ -31,18 +32,22 @@ def missing_results(records: Sequence[HistoryRecord], now_ms: int) -> list[Histo
     last = next((record for record in reversed(records) if record.message.role != "tool"), None)
     if last is None or last.message.role != "assistant":
         return []
+    unfinished = [call for call in calls_of(last.message) if call.id not in answered]
     return [
         result_record(
-            ToolResultBlock(
-                call_id=call.id, name=call.name, content=INTERRUPTED, is_error=True, status="interrupted"
-            ),
+            _interrupted(call, INTERRUPTED if index == 0 else NOT_STARTED),
             turn_id=last.turn_id,
             now_ms=now_ms,
             repair="interrupted",
         )
-        for call in calls_of(last.message)
-        if call.id not in answered
+        for index, call in enumerate(unfinished)
     ]
+
+
+def _interrupted(call: ToolCallBlock, content: str) -> ToolResultBlock:
+    return ToolResultBlock(
+        call_id=call.id, name=call.name, content=content, is_error=True, status="interrupted"
+    )
 
 
 def result_record(
@@ -86,12 +91,33 @@ def transcript(records: Iterable[HistoryRecord]) -> tuple[Message, ...]:
         content = _kept_blocks(record.message, called)
         if not content or all(isinstance(block, ThinkingBlock) for block in content):
             continue
+        if (
+            record.message.role == "user"
+            and messages
+            and messages[-1] == Message(role="user", content=content)
+        ):
+            continue  # the same prompt once more, after a turn that came to nothing: it is said once
         messages.append(Message(role=record.message.role, content=content))
         calls = [block for block in content if isinstance(block, ToolCallBlock)]
         if calls:
             answers = tuple(block for call in calls for block in _answer_of(call, results))
             messages.append(Message(role="tool", content=answers))
     return tuple(messages)
+
+
+def has_earlier_work(records: Sequence[HistoryRecord], prompt: tuple[Block, ...]) -> bool:
+    """Whether a turn with this very prompt was answered by anything; the newest such turn counts."""
+    for record in reversed(records):
+        said = tuple(
+            block
+            for block in record.message.content
+            if not (isinstance(block, TextBlock) and block.synthetic)
+        )
+        if record.message.role == "user" and said == prompt:
+            return any(
+                other.turn_id == record.turn_id and other.message.role == "assistant" for other in records
+            )
+    return False
 
 
 def _kept_blocks(message: Message, called: set[str]) -> tuple[Block, ...]:
@@ -127,11 +153,7 @@ def _answer_of(call: ToolCallBlock, results: dict[str, tuple[Block, ...]]) -> tu
     found = results.get(call.id)
     if found is not None:
         return found
-    return (
-        ToolResultBlock(
-            call_id=call.id, name=call.name, content=INTERRUPTED, is_error=True, status="interrupted"
-        ),
-    )
+    return (_interrupted(call, INTERRUPTED),)
 
 
 def _is_empty(block: Block) -> bool:

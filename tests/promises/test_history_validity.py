@@ -68,7 +68,24 @@ def test_calls_that_a_kill_cut_short_all_have_one_result(mcode: Mcode, peer: Pee
         block for message in mcode.messages() if message["role"] == "tool" for block in message["content"]
     ]
     assert [one["status"] for one in results] == ["error", "denied", "interrupted", "interrupted"]
+    assert "its effects may remain" in results[2]["content"]
+    assert "changed nothing" in results[3]["content"]
     assert _is_valid(peer)
+
+
+def test_calls_that_a_signal_cut_short_are_told_whether_they_were_begun(mcode: Mcode, peer: Peer) -> None:
+    slow = call("bash", {"command": "touch up; sleep 30"})
+    peer.script(slow + call("bash", {"command": "touch never"}) + call("read", {"file_path": "x"}))
+    running = mcode.start("exec", "go", *KEY)
+    while not (mcode.workspace / "up").exists():
+        assert running.process.poll() is None
+    running.send(signal.SIGTERM)
+    running.finish().check(-signal.SIGTERM)
+    results = [message["content"][0]["content"] for message in mcode.messages() if message["role"] == "tool"]
+    assert "its effects may remain" in results[0]
+    assert all("changed nothing" in result for result in results[1:])
+    assert len(results) == 3
+    assert not (mcode.workspace / "never").exists()
 
 
 def _anew(line: bytes) -> bytes:

@@ -86,6 +86,35 @@ def test_a_request_whose_process_was_killed_runs_again(mcode: Mcode, peer: Peer,
     ]
 
 
+def test_however_many_attempts_came_to_nothing_the_model_is_asked_once(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    peer.script(
+        status(400, {"error": {"message": "no", "type": "invalid_request_error"}}), hang(), say("now")
+    )
+    mcode.exec("deploy it", "--request-id", "r1").check(4)
+    killed = mcode.start("exec", "deploy it", "--request-id", "r1")
+    peer.wait_for(2)
+    killed.kill()
+    killed.finish()
+    run = mcode.exec("deploy it", "--request-id", "r1", "--output-format", "json").check()
+    assert run.result["attempt"] == 3
+    assert [request.body for request in peer.calls] == [peer.calls[0].body] * 3
+    assert peer.last.text.count("deploy it") == 1
+
+
+def test_an_attempt_after_one_that_did_something_says_so_to_the_model(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    refusal = status(400, {"error": {"message": "no", "type": "invalid_request_error"}})
+    peer.script(call("bash", {"command": "echo done >> log"}), refusal, say("now"))
+    mcode.exec("deploy it", "--request-id", "r1").check(4)
+    assert "this is attempt" not in peer.last.text
+    mcode.exec("deploy it", "--request-id", "r1").check()
+    assert "this is attempt 2 of the same request" in peer.last.text
+    assert not peer.last.violations
+
+
 def test_a_request_that_is_running_is_waited_for(mcode: Mcode, peer: Peer) -> None:
     gate = Gate()
     peer.script(gated(say("shared"), gate))

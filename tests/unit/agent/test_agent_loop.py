@@ -251,6 +251,28 @@ def test_another_result_or_another_call_between_is_no_loop(tmp_path: Path) -> No
     assert Turn(tmp_path, *mixed).run().state.answer == "done"
 
 
+def rounds(commands: str, times: int) -> list[Answer]:
+    """`commands` one a step, round and round."""
+    return [
+        answer(bash(f"echo {command}", f"c{number}"))
+        for number, command in enumerate((commands * times)[: len(commands) * (times - 1) + 1])
+    ]
+
+
+@pytest.mark.parametrize("commands", ["ab", "abc", "aab", "abcdefgh"])
+def test_going_round_in_several_calls_ends_the_turn_at_the_third_round(tmp_path: Path, commands: str) -> None:
+    turn = Turn(tmp_path, *rounds(commands, 3), answer("done"))
+    with pytest.raises(TurnFailedError, match=f"goes round in {len(commands)} calls"):
+        turn.run()
+    assert len(turn.ports.requests) == 2 * len(commands) + 1
+    assert Turn(tmp_path, *rounds(commands, 3)[:-1], answer("done")).run().state.answer == "done"
+
+
+def test_the_same_failing_test_after_each_different_edit_is_no_loop(tmp_path: Path) -> None:
+    steps = [answer(bash("false" if n % 2 else f"echo {n} > f", f"c{n}")) for n in range(12)]
+    assert Turn(tmp_path, *steps, answer("done")).run().state.answer == "done"
+
+
 def test_the_order_of_arguments_makes_no_difference(tmp_path: Path) -> None:
     def call(number: int) -> Answer:
         pairs = [("command", "echo a"), ("description", "b")]

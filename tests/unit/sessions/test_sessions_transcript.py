@@ -13,6 +13,7 @@ from mcode_exec.providers.sending import wire_module
 from mcode_exec.providers.wire import Endpoint
 from mcode_exec.records.history import (
     INTERRUPTED,
+    NOT_STARTED,
     FileBlock,
     HistoryRecord,
     ImageBlock,
@@ -134,6 +135,15 @@ def test_what_was_cut_short_is_said_and_the_rest_is_kept() -> None:
     assert (block.call_id, block.content, block.status) == ("call_a", INTERRUPTED, "interrupted")
     messages = transcript([*cut, missing])
     assert [one.call_id for one in messages[-1].content] == ["call_a", "call_b"]  # type: ignore[union-attr]
+
+
+def test_calls_behind_the_one_that_was_cut_short_changed_nothing_and_are_told_so() -> None:
+    cut = [user(1), answer(2, "two", "call_a", "call_b", "call_c"), result(3, "call_a", "done")]
+    blocks = [record.message.content[0] for record in missing_results(cut, 9)]
+    assert [(one.call_id, one.content) for one in blocks if isinstance(one, ToolResultBlock)] == [
+        ("call_b", INTERRUPTED),
+        ("call_c", NOT_STARTED),
+    ]
 
 
 def test_a_history_that_ended_well_needs_no_repair() -> None:
