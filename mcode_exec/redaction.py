@@ -22,6 +22,11 @@ MASK = "***"
 #: shorter values are too likely to be ordinary text
 MIN_SECRET_CHARS = 8
 
+#: docs/contract.md §7
+_SECRET_WORDS = frozenset(
+    ("KEY", "APIKEY", "TOKEN", "SECRET", "SECRETS", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PAT")
+)
+
 #: values that are set where a secret is expected but mask half of every text
 # fmt: off
 _COMMON_WORDS = frozenset((
@@ -51,14 +56,21 @@ def secret_values(env: Mapping[str, str], names: Iterable[str] = ()) -> list[str
     return [
         value
         for name, value in env.items()
-        if (name in named or _names_a_secret(name.upper()))
+        if (name in named or is_secret_name(name))
         and is_maskable(value.strip())
         and not (value.startswith("/") and os.path.exists(value))
     ]
 
 
-def _names_a_secret(name: str) -> bool:
-    return name.endswith(("_KEY", "_TOKEN", "_SECRET", "APIKEY")) or "PASSWORD" in name
+def is_secret_name(name: str) -> bool:
+    """Whether a variable of this name holds a secret, by the words between its underscores, whatever their case."""
+    upper = name.upper()
+    return (
+        not _SECRET_WORDS.isdisjoint(upper.split("_"))
+        or upper.endswith(("APIKEY", "_PWD"))
+        or "PASSWORD" in upper
+        or "PASSWD" in upper
+    )
 
 
 class Redactor:

@@ -156,11 +156,13 @@ async def _existing_session(
 def _check_workspace(session: Session, invocation: Invocation, workspace: str) -> None:
     if session.workspace == workspace or invocation.cwd is not None:
         return
-    gone = "" if os.path.isdir(session.workspace) else " (which is gone)"
+    here = f"`mcode exec --session {session.id} --cwd .` moves it here"
+    if os.path.isdir(session.workspace):
+        there, gone = f", `mcode exec --session {session.id} --cwd @recorded` runs it there", ""
+    else:
+        there, gone = "", " (which is gone)"
     raise SessionError(
-        f"session {session.id} belongs to {session.workspace}{gone}, not to {workspace}: "
-        f"`mcode exec --session {session.id} --cwd .` moves it here, "
-        f"`mcode exec --session {session.id} --cwd @recorded` runs it there",
+        f"session {session.id} belongs to {session.workspace}{gone}, not to {workspace}: {here}{there}",
         code="workspace_mismatch",
     )
 

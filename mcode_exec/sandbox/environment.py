@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-#: shorter values are too likely to be part of something harmless
-MIN_SECRET_CHARS = 8
+from mcode_exec.redaction import MIN_SECRET_CHARS, is_secret_name
 
 _SECRET_PREFIXES = ("MCODE_", "AWS_", "ACTIONS_")
-_SECRET_SUFFIXES = ("_KEY", "_TOKEN", "_SECRET", "APIKEY")
 _SECRET_NAMES = frozenset({"GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE", "SSH_AUTH_SOCK"})
 
 #: a file that bash would source, options it would take over, and what overrides NO_COLOR
@@ -55,15 +53,10 @@ _FIXED = {
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def looks_secret(name: str) -> bool:
-    """Whether a variable of this name holds a secret by the contract's list, whatever its case."""
+def _is_kept_back(name: str) -> bool:
+    """Whether a variable of this name is kept from commands by the contract's list, whatever its case."""
     upper = name.upper()
-    return (
-        upper in _SECRET_NAMES
-        or upper.startswith(_SECRET_PREFIXES)
-        or upper.endswith(_SECRET_SUFFIXES)
-        or "PASSWORD" in upper
-    )
+    return upper in _SECRET_NAMES or upper.startswith(_SECRET_PREFIXES) or is_secret_name(name)
 
 
 def command_environment(
@@ -87,7 +80,7 @@ def command_environment(
         if name not in passed and (
             name in _DROPPED
             or name.upper() in named
-            or looks_secret(name)
+            or _is_kept_back(name)
             or any(secret in value for secret in values)
         ):
             continue

@@ -130,6 +130,19 @@ def test_a_session_of_another_workspace_is_refused_with_both_commands_that_work(
     assert mcode.query("SELECT workspace FROM sessions") == [{"workspace": str(mcode.workspace)}]
 
 
+def test_a_workspace_that_is_gone_is_not_recommended(mcode: Mcode, peer: Peer) -> None:
+    gone = mcode.root / "gone"
+    gone.mkdir()
+    mcode.exec("x", cwd=gone).check()
+    session_id = mcode.query("SELECT id FROM sessions")[0]["id"]
+    gone.rmdir()
+    run = mcode.exec("--session", session_id, "x", "--output-format", "json").check(4)
+    message = run.result["error"]["message"]
+    assert f"{gone} (which is gone)" in message
+    assert "--cwd ." in message
+    assert "@recorded" not in message
+
+
 def test_a_recorded_workspace_that_is_gone_is_named(mcode: Mcode, peer: Peer) -> None:
     gone = mcode.root / "gone"
     gone.mkdir()

@@ -32,6 +32,16 @@ def environment(base: dict[str, str], **changes: object) -> dict[str, str]:
         "ACTIONS_RUNTIME_URL",
         "MCODE_HOME",
         "MCODE_STRAY",
+        "TOKEN",
+        "secret",
+        "API_KEY",
+        "NPM_TOKEN_PROD",
+        "OPENAI_API_KEY_2",
+        "SIGNING_PASSPHRASE",
+        "MYSQL_PWD",
+        "HTPASSWD",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GITHUB_PAT",
         "GITHUB_ENV",
         "GITHUB_PATH",
         "GITHUB_OUTPUT",
@@ -46,7 +56,18 @@ def test_a_variable_that_looks_secret_or_would_be_sourced_does_not_pass(name: st
 
 
 @pytest.mark.parametrize(
-    "name", ["HOME", "JAVA_HOME", "GITHUB_WORKSPACE", "KEYBOARD", "TOKENIZER", "MONKEY", "CI"]
+    "name",
+    [
+        "HOME",
+        "JAVA_HOME",
+        "GITHUB_WORKSPACE",
+        "KEYBOARD",
+        "TOKENIZERS_PARALLELISM",
+        "MONKEY",
+        "CI",
+        "PWD",
+        "PATH",
+    ],
 )
 def test_an_ordinary_variable_passes(name: str) -> None:
     assert environment({name: "x"})[name] == "x"
