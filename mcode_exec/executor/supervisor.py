@@ -84,7 +84,8 @@ class Supervisor:
         await self._sink.event(
             Notice(
                 code="stream.resync",
-                message=f"this reader was too slow and missed {missed} frames; committed items follow from the store",
+                message=f"{missed} frames came faster than they could be written and are left out; "
+                "committed items among them follow from the store",
                 missed=missed,
             )
         )

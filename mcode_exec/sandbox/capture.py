@@ -20,17 +20,18 @@ SPILL_BYTES = 256 * 1024 * 1024
 class OutputCapture:
     """Takes bytes in order of arrival."""
 
-    def __init__(self, spill_path: str | None) -> None:
+    def __init__(self, spill_path: str | None, *, max_spilled_bytes: int = SPILL_BYTES) -> None:
         self.head = bytearray()
         self.total_bytes = 0
         #: None until something was spilled
         self.spill_path: str | None = None
-        #: False when the file stopped short: its bound, or a full disk
-        self.spill_is_whole = True
+        self.spilled_bytes = 0
+        #: the file stopped short: its bound, or a full disk
+        self._is_full = False
         self._tail = bytearray()
         self._wanted_path = spill_path
+        self._max_spilled_bytes = max_spilled_bytes
         self._fd = -1
-        self._spilled_bytes = 0
 
     @property
     def tail(self) -> bytes:
@@ -62,28 +63,28 @@ class OutputCapture:
             self._fd = -1
 
     def _open_spill(self) -> None:
-        if self._wanted_path is None or not self.spill_is_whole:
+        if self._wanted_path is None or self._is_full:
             return
         try:
             make_private_dir(os.path.dirname(self._wanted_path))
             self._fd = private_open(self._wanted_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         except OSError:
-            self.spill_is_whole = False
+            self._is_full = True
             return
         self.spill_path = self._wanted_path
 
     def _spill(self, data: bytes) -> None:
-        if self._fd < 0 or not self.spill_is_whole:
+        if self._fd < 0 or self._is_full:
             return
-        room = SPILL_BYTES - self._spilled_bytes
+        room = self._max_spilled_bytes - self.spilled_bytes
         if len(data) > room:
-            self.spill_is_whole = False
+            self._is_full = True
             data = data[:room]
         view = memoryview(data)
         try:
             while view:
                 written = os.write(self._fd, view)
-                self._spilled_bytes += written
+                self.spilled_bytes += written
                 view = view[written:]
         except OSError:
-            self.spill_is_whole = False
+            self._is_full = True

@@ -85,7 +85,8 @@ class CommandResult(Struct, frozen=True, kw_only=True):
     duration_ms: int
     #: the whole output, when head and tail do not hold it
     spill_path: str | None
-    spill_is_whole: bool
+    #: how much of it is in there, from the beginning
+    spilled_bytes: int
     #: processes that outlive the shell
     left_running: tuple[LeftoverProcess, ...]
     #: the limit on processes at once that was exceeded: everything of this turn's commands was ended then
@@ -161,7 +162,7 @@ class CommandRunner:
             timed_out=timed_out,
             duration_ms=round((self._clock.monotonic_s() - started_s) * 1000),
             spill_path=command.capture.spill_path,
-            spill_is_whole=command.capture.spill_is_whole,
+            spilled_bytes=command.capture.spilled_bytes,
             left_running=tuple(left),
             process_limit=self._max_processes if is_crowded else None,
         )

@@ -54,9 +54,14 @@ def _shown(result: CommandResult, output_path: str) -> tuple[str, bool, str | No
         capped = cap(decode(raw), output_path, raw=raw)
         return capped.text, capped.is_cut, capped.output_path
     head, tail = head_and_tail(result.head, result.tail)
-    text = join(head, tail, total_bytes=result.total_bytes, total_lines=None, path=result.spill_path)
-    if result.spill_path and not result.spill_is_whole:
-        text += "\n[the file holds only the beginning of the output]"
+    text = join(
+        head,
+        tail,
+        total_bytes=result.total_bytes,
+        total_lines=None,
+        path=result.spill_path,
+        file_bytes=result.spilled_bytes,
+    )
     return text, True, result.spill_path
 
 

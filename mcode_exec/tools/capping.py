@@ -43,7 +43,14 @@ def cap(
     path = output_path if write_output(raw, output_path) else None
     head, tail = head_and_tail(raw, raw, max_bytes=max_bytes, max_lines=max_lines)
     return Capped(
-        text=join(head, tail, total_bytes=len(raw), total_lines=count_lines(raw), path=path),
+        text=join(
+            head,
+            tail,
+            total_bytes=len(raw),
+            total_lines=count_lines(raw),
+            path=path,
+            file_bytes=len(raw),
+        ),
         is_cut=True,
         output_path=path,
     )
@@ -67,10 +74,14 @@ def head_and_tail(
     return decode(head, is_end_cut=True), decode(tail, is_start_cut=True)
 
 
-def join(head: str, tail: str, *, total_bytes: int, total_lines: int | None, path: str | None) -> str:
+def join(
+    head: str, tail: str, *, total_bytes: int, total_lines: int | None, path: str | None, file_bytes: int
+) -> str:
+    """Head and tail around a line that says what is missing, and how much of the whole `path` holds."""
     shown = len(head.encode("utf-8", "replace")) + len(tail.encode("utf-8", "replace"))
     lines = f" ({total_lines} lines)" if total_lines is not None else ""
-    where = f"; the whole output is in {path}" if path else ""
+    held = "the whole output is" if file_bytes >= total_bytes else f"its first {file_bytes} bytes are"
+    where = f"; {held} in {path}" if path else ""
     note = f"[{max(total_bytes - shown, 0)} of {total_bytes} bytes{lines} left out here{where}]"
     return f"{head.rstrip(chr(10))}\n\n{note}\n\n{tail}"
 

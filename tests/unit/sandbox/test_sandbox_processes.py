@@ -16,9 +16,11 @@ from typing import TypeVar
 import pytest
 
 from mcode_exec.sandbox import ending, procfs, trees
+from mcode_exec.sandbox.capture import OutputCapture
 from mcode_exec.sandbox.environment import command_environment
 from mcode_exec.sandbox.processes import CommandResult, CommandRunner, become_subreaper
 from mcode_exec.sandbox.strays import end_strays
+from mcode_exec.tools.capping import join
 
 T = TypeVar("T")
 
@@ -123,11 +125,24 @@ def test_the_whole_of_a_large_output_is_spilled_byte_for_byte(tmp_path: Path) ->
     path = tmp_path / "reports" / "out.txt"
     result = run(tmp_path, "seq 1 100000", spill=str(path))
     assert result.spill_path == str(path)
-    assert result.spill_is_whole
+    assert result.spilled_bytes == result.total_bytes
     assert path.read_bytes() == b"".join(b"%d\n" % number for number in range(1, 100_001))
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.read_bytes().startswith(result.head)
     assert path.read_bytes().endswith(result.tail)
+
+
+def test_a_file_that_has_reached_its_bound_says_how_much_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    capture = OutputCapture(str(path), max_spilled_bytes=200_000)
+    for _ in range(3):
+        capture.add(b"x" * 99_999 + b"\n")
+    capture.close()
+    assert (capture.total_bytes, capture.spilled_bytes, path.stat().st_size) == (300_000, 200_000, 200_000)
+    text = join("head", "tail", total_bytes=300_000, total_lines=None, path="/f", file_bytes=200_000)
+    assert "its first 200000 bytes are in /f" in text
+    whole = join("head", "tail", total_bytes=300_000, total_lines=None, path="/f", file_bytes=300_000)
+    assert "the whole output is in /f" in whole
 
 
 def test_a_small_output_leaves_no_file(tmp_path: Path) -> None:
