@@ -251,5 +251,13 @@ def _sink_options(invocation: Invocation) -> SinkOptions:
         ),
         quiet=invocation.quiet,
         verbose=invocation.verbose,
+        program=_program(sys.argv[0]),
         continue_flags=None if invocation.ephemeral else flags,
     )
+
+
+def _program(called: str) -> str:
+    """What calls mcode again from here: its name where PATH has it, else the path of this one."""
+    on_path = (os.path.join(part, "mcode") for part in os.environ.get("PATH", "").split(os.pathsep) if part)
+    is_script = os.path.basename(called) == "mcode" and "/" in called
+    return called if is_script and not any(os.access(path, os.X_OK) for path in on_path) else "mcode"

@@ -93,16 +93,17 @@ def of_ending(result: Result) -> Iterator[str]:
         yield f"{calls} failed during the run; the result object names them"
 
 
-def continue_line(session_id: str, flags: tuple[str, ...]) -> str:
+def continue_line(session_id: str, program: str, flags: tuple[str, ...]) -> str:
     """How to go on with the session; `flags` are those without which it would not be found."""
-    return f'session {session_id}, continue with: mcode exec{_words(flags)} --session {session_id} "…"'
+    command = f"{shell_quote(program)} exec{_words(flags)}"
+    return f'session {session_id}, continue with: {command} --session {session_id} "…"'
 
 
-def read_line(session_id: str, flags: tuple[str, ...]) -> str:
+def read_line(session_id: str, program: str, flags: tuple[str, ...]) -> str:
     """What is left to do with a session that the model cannot take any more."""
     kept_in = tuple(word for flag, word in zip(flags[::2], flags[1::2], strict=True) if flag == "--data-dir")
     where = ("--data-dir", *kept_in) if kept_in else ()
-    return f"session {session_id}, read it with: mcode sessions show{_words(where)} {session_id}"
+    return f"session {session_id}, read it with: {shell_quote(program)} sessions show{_words(where)} {session_id}"
 
 
 def _words(flags: tuple[str, ...]) -> str:

@@ -46,6 +46,8 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
     files: FileNames = FileNames()
     quiet: bool = False
     verbose: bool = False
+    #: what calls mcode here, for the lines that name a command
+    program: str = "mcode"
     #: flags without which `mcode exec --session` would not find this session again; None: it cannot
     continue_flags: tuple[str, ...] | None = ()
 
@@ -308,7 +310,7 @@ class TextSink(BaseSink):
         if result.session_id is not None and flags is not None:
             is_full = result.error is not None and result.error.code == "LLM_CONTEXT_OVERFLOW"
             line = narration.read_line if is_full else narration.continue_line
-            self.say(line(result.session_id, flags))
+            self.say(line(result.session_id, self._options.program, flags))
 
 
 class JsonSink(BaseSink):

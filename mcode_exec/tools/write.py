@@ -20,6 +20,8 @@ _BOM = b"\xef\xbb\xbf"
 
 
 async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
+    if arguments["file_path"].endswith("/"):
+        raise ToolFailure(f"{arguments['file_path']} names a directory; give the path of a file in it")
     path = absolute(arguments["file_path"], ctx.workspace)
     data = encode(arguments["content"])
     return await in_thread(lambda: _write(path, data, ctx), finish=True)

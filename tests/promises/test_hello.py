@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.steps import call, say
@@ -15,6 +23,21 @@ def test_a_hello_answers_on_stdout_and_names_its_session_on_stderr(
     assert (run.code, run.out) == (0, "Hello there\n")
     assert "mcode exec --session mvs_" in run.err
     assert all(line.startswith("mcode: ") for line in run.err.splitlines())
+
+
+def test_the_command_to_go_on_with_is_one_that_works_from_here(mcode: Mcode, peer: Peer) -> None:
+    peer.script(say("one"))
+    script = shutil.which("mcode", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if script is None:
+        pytest.skip("mcode is not installed as a program here")
+    hints = {}
+    for path in (f"{Path(script).parent}:/usr/bin:/bin", "/usr/bin:/bin"):
+        env = mcode.environment({"PATH": path})
+        done = subprocess.run(
+            [script, "exec", "x"], cwd=mcode.workspace, env=env, capture_output=True, text=True, check=True
+        )
+        hints[path] = done.stderr.splitlines()[-1].partition("continue with: ")[2].split()[0]
+    assert list(hints.values()) == ["mcode", script]
 
 
 def test_a_turn_with_a_tool_ends_with_one_result_that_is_true(mcode: Mcode, peer: Peer, api: str) -> None:

@@ -145,7 +145,7 @@ def test_failed_tool_calls_of_a_success_are_mentioned() -> None:
 
 
 def test_the_way_to_go_on_is_quoted_for_a_shell() -> None:
-    assert continue_line("mvs_1", ("--data-dir", "/a b")).endswith(
+    assert continue_line("mvs_1", "mcode", ("--data-dir", "/a b")).endswith(
         "mcode exec --data-dir '/a b' --session mvs_1 \"…\""
     )
 

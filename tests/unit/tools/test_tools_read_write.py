@@ -252,6 +252,13 @@ def test_write_refuses_a_file_that_changed_since_it_was_read(session: Session) -
     assert not session.call("write", file_path="f", content="new\n").is_error
 
 
+def test_write_to_the_name_of_a_directory_makes_nothing(session: Session) -> None:
+    outcome = session.call("write", file_path="newdir/", content="x")
+    assert outcome.is_error
+    assert "newdir/ names a directory" in outcome.content
+    assert not (session.workspace / "newdir").exists()
+
+
 def test_write_through_a_symlink_changes_its_target(session: Session) -> None:
     (session.workspace / "real").write_text("old")
     (session.workspace / "link").symlink_to("real")
