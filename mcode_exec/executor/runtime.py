@@ -16,7 +16,9 @@ from mcode_exec import paths
 from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.errors import StoreFailedError
+from mcode_exec.executor import temporary
 from mcode_exec.executor.settings import Settings, resolve
+from mcode_exec.executor.temporary import HeldDirectory
 from mcode_exec.executor.workspaces import RECORDED, recorded_workspace, workspace_of
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
@@ -32,20 +34,27 @@ if TYPE_CHECKING:
     from mcode_exec.providers.local import LocalServer
     from mcode_exec.records.model import ModelRef
 
+#: how long the end of a run waits for what dead ones left to be gone; the next run goes on with it
+_REMOVING_S = 1.0
+
 
 class Runtime:
     """Configuration, store, model client and liveness of one process.  Make it with `Runtime.open`."""
 
-    def __init__(self, *, env: Mapping[str, str], data: str, is_private: bool, clock: Clock) -> None:
+    def __init__(
+        self, *, env: Mapping[str, str], data: str, private: HeldDirectory | None, clock: Clock
+    ) -> None:
         self.env = env
         self.data = data
         self.clock = clock
         self.sessions_dir = paths.sessions_dir(data)
-        self._is_private = is_private
+        #: where the data is, if it goes with the run
+        self._private = private
         self._store: Store | None = None
         self._owner: Owner | None = None
         self._client: ModelClient | None = None
         self._local: LocalServer | None = None
+        self._removing: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, invocation: Invocation, env: Mapping[str, str] | None = None) -> Runtime:
@@ -55,11 +64,9 @@ class Runtime:
         """
         env = dict(os.environ) if env is None else env
         clock = SystemClock()
-        if invocation.ephemeral:
-            data = os.path.join(paths.temp_base(env), f"mcode-{os.urandom(8).hex()}")
-        else:
-            data = paths.data_dir(invocation.data_dir, env)
-        runtime = cls(env=env, data=data, is_private=invocation.ephemeral, clock=clock)
+        private = HeldDirectory(paths.temp_base(env)) if invocation.ephemeral else None
+        data = paths.data_dir(invocation.data_dir, env) if private is None else private.path
+        runtime = cls(env=env, data=data, private=private, clock=clock)
         try:
             await runtime._open()
         except BaseException:
@@ -70,6 +77,8 @@ class Runtime:
     async def _open(self) -> None:
         run_dir = paths.run_dir(self.data)
         try:
+            if self._private is not None:
+                self._private.make()
             for directory in (self.data, run_dir, self.sessions_dir):
                 if not os.path.isdir(directory):
                     paths.make_private_dir(directory)
@@ -83,6 +92,14 @@ class Runtime:
             from mcode_exec.sandbox.strays import end_strays
 
             await end_strays(dead)
+        self._remove_left()
+
+    def _remove_left(self) -> None:
+        """What dead runs left in the temporary directory goes, beside the run."""
+        base = paths.temp_base(self.env)
+        names = temporary.find_left(base)
+        if names:
+            self._removing = asyncio.ensure_future(temporary.remove_dead(base, names))
 
     @property
     def store(self) -> Store:
@@ -158,11 +175,11 @@ class Runtime:
         if self._owner is not None:
             self._owner.release()
             self._owner = None
-        if self._is_private:
-            import shutil
-
-            await asyncio.to_thread(shutil.rmtree, self.data, ignore_errors=True)
-            self._is_private = False
+        if self._private is not None:
+            await asyncio.to_thread(self._private.remove)
+        if self._removing is not None:
+            await asyncio.wait((self._removing,), timeout=_REMOVING_S)
+            self._removing = None
 
 
 def unusable_data(data: str, reason: str) -> StoreFailedError:

@@ -5,13 +5,13 @@ Made when the first tool runs; a turn without tools pays for nothing of it.
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from mcode_exec import paths
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.executor.preparation import Prepared
+from mcode_exec.executor.temporary import HeldDirectory
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
 from mcode_exec.records.invocation import Invocation
@@ -33,7 +33,8 @@ class Surroundings:
         self._runtime = runtime
         self._prepared = prepared
         self._invocation = invocation
-        self.temp_dir = os.path.join(paths.temp_base(runtime.env), f"mcode-{os.urandom(8).hex()}")
+        self._temporary = HeldDirectory(paths.temp_base(runtime.env))
+        self.temp_dir = self._temporary.path
         session = prepared.choice.session
         self._outputs_dir = history_paths(runtime.sessions_dir, session.history_relative_dir).tool_outputs
         self.scope = Scope(
@@ -86,7 +87,7 @@ class Surroundings:
         from mcode_exec.tools.read_state import ReadState
 
         try:
-            paths.make_private_dir(self.temp_dir)
+            self._temporary.make()
         except OSError as error:
             raise StoreFailedError(
                 f"no temporary directory can be made at {self.temp_dir}: {error.strerror or error}; "
@@ -113,7 +114,4 @@ class Surroundings:
 
     def remove(self) -> None:
         """Remove the temporary directory."""
-        if self._runner is not None:
-            import shutil
-
-            shutil.rmtree(self.temp_dir, ignore_errors=True)
+        self._temporary.remove()
