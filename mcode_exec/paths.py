@@ -60,6 +60,14 @@ def data_dir(flag: str | None, env: Mapping[str, str]) -> str:
     return os.path.join(base, ".local", "share", "mcode")
 
 
+def find_data_dir(flag: str | None, env: Mapping[str, str]) -> str | None:
+    """Likewise; None where no directory can be told."""
+    try:
+        return data_dir(flag, env)
+    except (ConfigError, InvocationError):
+        return None
+
+
 def config_file(flag: str | None, env: Mapping[str, str]) -> str | None:
     """The user's config file, whether it exists or not; None where there is no home to look in.
 
@@ -78,12 +86,8 @@ def config_file(flag: str | None, env: Mapping[str, str]) -> str | None:
 def own_directories(env: Mapping[str, str]) -> tuple[str, ...]:
     """Where mcode keeps data and configuration of this user, whatever a single run uses instead."""
     unnamed = {name: value for name, value in env.items() if name not in ("MCODE_HOME", "MCODE_CONFIG")}
-    found = []
-    for variables in (env, unnamed):
-        try:
-            found.append(data_dir(None, variables))
-        except ConfigError:
-            continue  # nothing is kept where no directory can be told
+    # nothing is kept where no directory can be told
+    found = [path for variables in (env, unnamed) if (path := find_data_dir(None, variables)) is not None]
     config = config_file(None, unnamed)
     if config is not None:
         found.append(os.path.dirname(config))
@@ -131,6 +135,16 @@ def run_dir(data: str) -> str:
 
 def sessions_dir(data: str) -> str:
     return os.path.join(data, "sessions")
+
+
+def is_kept(path: str, data: str) -> bool:
+    """Whether `path` is one of mcode's own files in the data directory `data`; others may be there too."""
+    database = os.path.realpath(database_file(data))
+    return (
+        os.path.realpath(path) in (database, f"{database}-wal", f"{database}-shm")
+        or is_inside(path, run_dir(data))
+        or is_inside(path, sessions_dir(data))
+    )
 
 
 def make_private_dir(path: str) -> None:

@@ -7,15 +7,23 @@ the form that was asked for.  Where the line does parse, click's word counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-_FORMATS = {"text": "text", "json": "json", "stream-json": "stream-json", "jsonl": "stream-json"}
+if TYPE_CHECKING:
+    from mcode_exec.records.invocation import OutputFormat
+
+_FORMATS: dict[str, OutputFormat] = {
+    "text": "text",
+    "json": "json",
+    "stream-json": "stream-json",
+    "jsonl": "stream-json",
+}
 
 
 class Wanted(NamedTuple):
     """How `mcode exec` was asked to answer; other commands answer in text."""
 
-    output_format: str = "text"
+    output_format: OutputFormat = "text"
     result_file: str | None = None
     diagnostics_dir: str | None = None
     verbose: bool = False

@@ -22,9 +22,13 @@ from mcode_exec.errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import click
 
     from mcode_exec.cli.argv_scan import Wanted
+    from mcode_exec.output.output_files import FileNames
+    from mcode_exec.records.invocation import OutputFormat
     from mcode_exec.records.result import Result
 
 #: what is told of an unexpected error without -v
@@ -103,7 +107,7 @@ def result_of_error(error: McodeError, *, run_id: str, duration_ms: int = 0) -> 
     )
 
 
-def answer(error: BaseException, wanted: Wanted) -> int:
+def answer(error: BaseException, wanted: Wanted, argv: Sequence[str]) -> int:
     """Say `error` where the command line asked for it; returns the exit code."""
     import click
 
@@ -119,8 +123,9 @@ def answer(error: BaseException, wanted: Wanted) -> int:
     is_said = False
     run_id = new_run_id()
     try:
-        if wanted.output_format != "text" or wanted.result_file is not None:
-            _emit_result(result_of_error(known, run_id=run_id), wanted)
+        names = _file_names(known, wanted, argv)
+        if wanted.output_format != "text" or names is not None:
+            _emit_result(result_of_error(known, run_id=run_id), wanted.output_format, names)
             is_said = True
     except BrokenPipeError:
         return 141
@@ -136,23 +141,36 @@ def answer(error: BaseException, wanted: Wanted) -> int:
     return known.exit_code
 
 
-def _emit_result(result: Result, wanted: Wanted) -> None:
-    """The result object on stdout in the wanted form, and in `--result`, without an event loop's help."""
+def _file_names(error: McodeError, wanted: Wanted, argv: Sequence[str]) -> FileNames | None:
+    """The run's files, where the command line tells which they are; else `--result`, which hears of every outcome.
+
+    None where nothing is to be written.
+    """
+    if isinstance(error, InvocationError):  # a run that has begun looks after its own
+        from mcode_exec.cli.output_targets import find_names
+
+        names = find_names(argv)
+        if names is not None:
+            return names
+    if wanted.result_file is None:
+        return None
+    from mcode_exec.output.files import descriptor_of
+    from mcode_exec.output.output_files import FileNames
+
+    if wanted.output_format != "text" and descriptor_of(wanted.result_file) == 1:
+        return None  # stdout has it already
+    return FileNames(result=wanted.result_file)
+
+
+def _emit_result(result: Result, output_format: OutputFormat, names: FileNames | None) -> None:
+    """The result object on stdout in the wanted form, and in the files, without an event loop's help."""
     import asyncio
 
-    from mcode_exec.output.files import descriptor_of
     from mcode_exec.output.output_files import FileNames
     from mcode_exec.output.sinks import SinkOptions, open_sink
     from mcode_exec.output.writer import Writer
 
-    output_format, result_file = wanted.output_format, wanted.result_file
-    if output_format != "text" and result_file is not None and descriptor_of(result_file) == 1:
-        result_file = None  # stdout has it already
-    options = SinkOptions(
-        run_id=result.run_id,
-        output_format=output_format,  # type: ignore[arg-type]  # argv_scan gives only these
-        files=FileNames(result=result_file),
-    )
+    options = SinkOptions(run_id=result.run_id, output_format=output_format, files=names or FileNames())
 
     async def emit() -> None:
         writer = Writer(stdout_fd=1, stderr_fd=2)

@@ -7,7 +7,6 @@ store, the configuration or a file is the executor's.
 
 from __future__ import annotations
 
-import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -120,12 +119,7 @@ _SELECTORS = {
     "resume": "--resume",
     "session_key": "--session-key",
 }
-_FILES = {
-    "events_file": "--events",
-    "result_file": "--result",
-    "output_file": "-o",
-    "session_id_file": "--session-id-file",
-}
+_FILES = ("events_file", "result_file", "output_file", "session_id_file")
 
 #: further flags that name something, and cannot name nothing (an unset variable in a script)
 _NAMES = {
@@ -153,32 +147,10 @@ def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
         raise InvocationError("-q and -v cannot be combined.")
     if flags["input_format"] is not None and not has_input:
         raise InvocationError("--input-format needs --input.")
-    for name, flag in {**_SELECTORS, **_FILES, **_NAMES}.items():
+    for name, flag in {**_SELECTORS, **_NAMES}.items():
         if flags[name] == "":
             raise InvocationError(f"{flag} is empty.")
-    _check_targets({flag: flags[name] for name, flag in _FILES.items() if flags[name] is not None}, flags)
+    if any(flags[name] is not None for name in _FILES):
+        from mcode_exec.cli.output_targets import check_targets
 
-
-def _check_targets(targets: dict[str, str], flags: dict[str, Any]) -> None:
-    """Each file, whatever its spelling, takes one kind of content; so does the stdout of a program's format."""
-    if not targets:
-        return
-    from mcode_exec.output.files import descriptor_of
-
-    output_format = FORMATS[flags["output_format"]]
-    seen: dict[int | str, str] = {}
-    for flag, path in targets.items():
-        number = descriptor_of(path)
-        if number == 1 and output_format != "text":
-            raise InvocationError(
-                f"{flag} {path} and --output-format {output_format} cannot be combined: both write to stdout."
-            )
-        target = os.path.realpath(_from_here(path, flag)) if number is None else number
-        if target != os.devnull and seen.setdefault(target, flag) != flag:
-            raise InvocationError(f"{seen[target]} and {flag} cannot be combined on the same file {path!r}.")
-
-
-def _from_here(path: str, flag: str) -> str:
-    from mcode_exec.paths import current_directory
-
-    return path if path.startswith("/") else os.path.join(current_directory(flag), path)
+        check_targets(flags, FORMATS[flags["output_format"]])

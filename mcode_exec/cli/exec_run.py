@@ -243,12 +243,7 @@ def _sink_options(invocation: Invocation) -> SinkOptions:
     return SinkOptions(
         run_id=invocation.run_id,
         output_format=invocation.output_format,
-        files=FileNames(
-            events=invocation.events_file,
-            answer=invocation.output_file,
-            result=invocation.result_file,
-            session_id=invocation.session_id_file,
-        ),
+        files=_file_names(invocation),
         quiet=invocation.quiet,
         verbose=invocation.verbose,
         program=_program(sys.argv[0]),
@@ -261,3 +256,17 @@ def _program(called: str) -> str:
     on_path = (os.path.join(part, "mcode") for part in os.environ.get("PATH", "").split(os.pathsep) if part)
     is_script = os.path.basename(called) == "mcode" and "/" in called
     return called if is_script and not any(os.access(path, os.X_OK) for path in on_path) else "mcode"
+
+
+def _file_names(invocation: Invocation) -> FileNames:
+    named = (
+        invocation.events_file,
+        invocation.output_file,
+        invocation.result_file,
+        invocation.session_id_file,
+    )
+    if all(path is None for path in named):
+        return FileNames()
+    from mcode_exec.cli.output_targets import names_of
+
+    return names_of(structs.asdict(invocation))

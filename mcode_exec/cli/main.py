@@ -43,7 +43,7 @@ def main() -> None:
         from mcode_exec.cli.argv_scan import scan
         from mcode_exec.cli.errors_door import answer
 
-        code = answer(error, scan(argv))
+        code = answer(error, scan(argv), argv)
     _leave(code)
 
 

@@ -46,7 +46,9 @@ from mcode_exec.workspace import git
 async def describe(invocation: Invocation) -> dict[str, Any]:
     """The resolved invocation as plain values.  Raises what the run itself would raise before its first model call."""
     env = dict(os.environ)
-    outputs = _checked_outputs(invocation)
+    outputs = _checked_outputs(
+        invocation, None if invocation.ephemeral else paths.find_data_dir(invocation.data_dir, env)
+    )
     data = None if invocation.ephemeral else paths.data_dir(invocation.data_dir, env)
     if data is not None:
         _check_data_directory(data)
@@ -102,7 +104,7 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     }
 
 
-def _checked_outputs(invocation: Invocation) -> dict[str, str]:
+def _checked_outputs(invocation: Invocation, data: str | None) -> dict[str, str]:
     """The files that the run would write, by flag.  Raises: OutputWriteFailedError."""
     targets = {
         "--events": invocation.events_file,
@@ -112,7 +114,7 @@ def _checked_outputs(invocation: Invocation) -> dict[str, str]:
     }
     given = {flag: path for flag, path in targets.items() if path is not None}
     for flag, path in given.items():
-        check_target(flag, path)
+        check_target(flag, path, data=data)
     return given
 
 

@@ -106,7 +106,8 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         ),
         found=plan.found,
     )
-    await sink.session_known(choice.session.id)
+    if not (choice.is_new and invocation.request_id):  # a known request has a session of its own
+        await sink.session_known(choice.session.id)
     return Prepared(
         settings=plan.settings,
         prompt=given.prompt,

@@ -44,6 +44,7 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
             return stopped_before_turn(
                 abort, invocation, time_limit=deadline.limit, duration_ms=_elapsed_ms(runtime, invocation)
             )
+        await sink.session_known(admission.receipt.session_id)
         if isinstance(admission, Replayed):
             return _replayed(admission, invocation)
         if not isinstance(admission, Accepted):

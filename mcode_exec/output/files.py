@@ -16,6 +16,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from mcode_exec import paths
 from mcode_exec.errors import OutputWriteFailedError
 from mcode_exec.output.writer import write_fully
 
@@ -45,9 +46,11 @@ def descriptor_of(path: str) -> int | None:
 class OutputFile:
     """One flag's target: found and checked by `prepare`, then written whole (`put`) or line by line."""
 
-    def __init__(self, flag: str, path: str, writer: Writer) -> None:
+    def __init__(self, flag: str, path: str, writer: Writer, *, data: str | None = None) -> None:
         self.flag = flag
         self.path = path
+        #: the data directory, whose own files are nobody's target
+        self._data = data
         self._writer = writer
         self._is_prepared = False
         #: why it cannot be written: found out once, because finding out may take its time
@@ -76,6 +79,7 @@ class OutputFile:
         if number is not None:
             self._take_descriptor(number)
             return
+        _check_not_own(self.path, self._data)
         try:
             mode = os.stat(self.path).st_mode
         except FileNotFoundError:
@@ -173,16 +177,23 @@ class OutputFile:
                 raise
             _overwrite(target, data)
 
-    def start_lines(self) -> None:
-        """Begin the file anew; from here on `append` adds to it."""
+    def start_lines(self, *, takes_over: bool) -> bool:
+        """Begin the file anew, so that `append` adds to it; False where another run is writing it.
+
+        That one's lines are lost only to a run that `takes_over`.  The lock is held until `close`.
+        """
         if self.channel is not None or self._fd is not None:
-            return
+            return True
         try:
-            self._fd = os.open(
-                self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o666
-            )
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            if not _is_free(fd) and not takes_over:
+                os.close(fd)
+                return False
+            self._fd = fd
+            os.truncate(fd, 0)
         except OSError as error:
             raise self._failed(error) from error
+        return True
 
     def append(self, data: bytes) -> None:
         """Add whole lines at once; the caller has waited for the channel's room."""
@@ -194,15 +205,6 @@ class OutputFile:
             write_fully(self._fd, data)
         except OSError as error:
             raise self._failed(error) from error
-
-    @property
-    def has_content(self) -> bool:
-        """Whether a regular file with something in it stands at the path."""
-        try:
-            status = os.stat(self.path)
-        except OSError:
-            return False
-        return self.channel is None and stat.S_ISREG(status.st_mode) and status.st_size > 0
 
     def check_channel(self) -> None:
         """Raises: OutputWriteFailedError if the reader went away or the device is full."""
@@ -219,13 +221,14 @@ class OutputFile:
         return OutputWriteFailedError(f"{self.flag}: cannot write {self.path!r}: {reason}.")
 
 
-def check_target(flag: str, path: str) -> None:
+def check_target(flag: str, path: str, *, data: str | None = None) -> None:
     """Raise OutputWriteFailedError if `prepare` would; nothing is made, opened for anybody to see, or changed."""
     try:
         number = descriptor_of(path)
         if number is not None:
             _check_descriptor(number)
         else:
+            _check_not_own(path, data)
             _check_path(path)
     except OSError as error:
         raise OutputWriteFailedError(f"{flag}: cannot write {path!r}: {error.strerror or error}.") from error
@@ -252,6 +255,22 @@ def _check_directory(directory: str) -> None:
             raise
         if not os.access(directory, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES)) from error
+
+
+def _check_not_own(path: str, data: str | None) -> None:
+    if data is not None and paths.is_kept(path, data):
+        raise PermissionError(errno.EACCES, "it is mcode's own, in the data directory")
+
+
+def _is_free(fd: int) -> bool:
+    """Whether no other run writes the file; from here on this one does.  Without such locks nobody is noticed."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 def _check_descriptor(number: int) -> None:

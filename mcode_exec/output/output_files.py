@@ -1,13 +1,16 @@
 """The four files of a run, as one: when they are checked, emptied, written, and what a failure means.
 
-Invariant: the events file belongs to this run only from admission on (a run
-that was refused leaves another's alone); what was said before is kept and comes
-first.  The first failure is remembered, because the result must tell it.  How
-one file is written is files.py's; what is in them is the sink's.
+Invariant: from `begin` on nothing in them is an earlier run's, however this run
+ends; only what this run reads is kept until it is replaced, and the events of a
+run that is still writing them until this one is admitted.  What was said before
+the events file was begun comes first in it.  The first failure is remembered,
+because the result must tell it.  How one file is written is files.py's; what is
+in them is the sink's.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,10 @@ class FileNames(Struct, frozen=True, kw_only=True):
     answer: str | None = None
     result: str | None = None
     session_id: str | None = None
+    #: files that the run reads: one of them may be a target too
+    read: tuple[str, ...] = ()
+    #: the data directory, where it is known
+    data: str | None = None
 
 
 class OutputFiles:
@@ -40,7 +47,7 @@ class OutputFiles:
         tell: Callable[[OutputWriteFailedError], None],
     ) -> None:
         def file(flag: str, path: str | None) -> OutputFile | None:
-            return None if path is None else OutputFile(flag, path, writer)
+            return None if path is None else OutputFile(flag, path, writer, data=names.data)
 
         self._events = file("--events", names.events)
         self._answer = file("-o", names.answer)
@@ -50,33 +57,58 @@ class OutputFiles:
         self._tell = tell
         #: the first file that could not be written, and why
         self.failure: OutputWriteFailedError | None = None
+        self._read = frozenset(map(_real, names.read))
+        #: those that still hold what an earlier run left
+        self._earlier = self._all()
         #: lines from before the events file was begun
-        self._early_lines: list[bytes] | None = []
+        self._early_lines: list[bytes] | None = None if self._events is None else []
         self._is_events_broken = False
-        self._is_session_written = False
+        self._written_session: str | None = None
 
     # before the run
-
-    async def preflight(self) -> None:
-        """Check every file.  Raises: OutputWriteFailedError."""
-        for file in self._all():
-            await file.prepare()
 
     def _all(self) -> list[OutputFile]:
         return [f for f in (self._events, self._answer, self._result, self._session_id) if f is not None]
 
+    async def begin(self) -> None:
+        """Check every file, and take away what an earlier run left in those that can be written.
+
+        Raises: OutputWriteFailedError, the first, when all have been looked at.
+        """
+        first: OutputWriteFailedError | None = None
+        while self._earlier:
+            file = self._earlier.pop(0)
+            try:
+                await file.prepare()
+                self._take(file)
+            except OutputWriteFailedError as error:
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _take(self, file: OutputFile) -> None:
+        if self._read and _real(file.path) in self._read:
+            return
+        if file is self._events:
+            self._start_events(takes_over=False)
+        else:
+            file.remove_stale()
+
+    async def ensure_begun(self) -> None:
+        """Likewise, for a run that ended before it began: what cannot be written is only told."""
+        try:
+            await self.begin()
+        except OutputWriteFailedError as error:
+            self._fail(error)
+
     async def admitted(self) -> None:
-        """Stale files go, the events file starts anew."""
-        await self.preflight()
-        stale = [self._answer, self._result, None if self._is_session_written else self._session_id]
-        for file in stale:
-            if file is not None:
-                self._try(file.remove_stale)
-        self._start_events()
+        """The events file is this run's, whoever else writes it."""
+        await self.begin()
+        self._is_events_broken = not self._try(lambda: self._start_events(takes_over=True))
 
     async def put_session_id(self, session_id: str) -> None:
-        if self._session_id is not None and not self._is_session_written:
-            self._is_session_written = True
+        if self._session_id is not None and self._written_session != session_id:
+            self._written_session = session_id
             await self._put(self._session_id, f"{session_id}\n".encode())
 
     # events
@@ -98,41 +130,39 @@ class OutputFiles:
         elif events is not None and not self._is_events_broken:
             self._is_events_broken = not self._try(lambda: events.append(line))
 
-    def _start_events(self) -> None:
-        early, self._early_lines = self._early_lines, None
-        events = self._events
-        if events is None or early is None:
+    def _start_events(self, *, takes_over: bool) -> None:
+        """Begin the file with what was said so far, unless another run writes it.  Raises: OutputWriteFailedError."""
+        events, early = self._events, self._early_lines
+        if events is None or early is None or not events.start_lines(takes_over=takes_over):
             return
-
-        def start() -> None:
-            events.start_lines()
+        self._early_lines = None
+        if early:
             events.append(b"".join(early))
 
-        self._is_events_broken = not self._try(start)
-
-    async def finish_events(self, line: bytes, *, is_refused: bool) -> None:
-        """The last line; the whole file for a run that was never admitted, unless it may be another run's."""
+    async def finish_events(self, line: bytes) -> None:
+        """The last line, and with it all that was said before the file could be begun."""
         events = self._events
-        if events is None:
+        if events is None or not await self._has_begun(events):
             return
-        if self._early_lines is not None:
-            if is_refused and events.has_content:
-                return
-            if not await self._try_async(events):
-                return
-            self._start_events()
         self.append(line)
         if events.channel is not None:
             await events.channel.drain(self._patience)
             self._try(events.check_channel)
 
-    async def _try_async(self, events: OutputFile) -> bool:
+    async def _has_begun(self, events: OutputFile) -> bool:
+        if self._early_lines is None:
+            return True
         try:
             await events.prepare()
+            self._start_events(takes_over=False)
         except OutputWriteFailedError as error:
             self._fail(error)
             return False
-        return True
+        if self._early_lines is not None:
+            self._tell(
+                OutputWriteFailedError(f"--events: {events.path!r} is left to the run that writes it.")
+            )
+        return self._early_lines is None
 
     # at the end
 
@@ -178,3 +208,10 @@ class OutputFiles:
     def close(self) -> None:
         for file in self._all():
             file.close()
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:  # a relative one, and the current directory is gone
+        return path

@@ -34,15 +34,18 @@ class Sink(Protocol):
         ...
 
     async def preflight(self) -> None:
-        """Check that every output file can be written.  Raises: OutputWriteFailedError."""
+        """Check that every output file can be written, and take away what an earlier run left.
+
+        Raises: OutputWriteFailedError.
+        """
         ...
 
     async def admitted(self) -> None:
-        """The turn is accepted: stale output files go, the events file starts anew."""
+        """The turn is accepted: its events go into their file even if another run writes it."""
         ...
 
     async def session_known(self, session_id: str) -> None:
-        """Write `--session-id-file`, and stamp the id from here on."""
+        """Write `--session-id-file`, and stamp the id from here on; the last call counts."""
         ...
 
     def say_error(self, line: str) -> None:

@@ -140,7 +140,7 @@ class BaseSink:
     # the files' life
 
     async def preflight(self) -> None:
-        await self._files.preflight()
+        await self._files.begin()
 
     async def admitted(self) -> None:
         await self._files.admitted()
@@ -152,6 +152,7 @@ class BaseSink:
     # the end
 
     async def result(self, result: Result) -> Result:
+        await self._files.ensure_begun()
         if not self._sequence:
             await self.event(ExecStarted(mcode_version=VERSION))
         await self._end_status()
@@ -182,8 +183,7 @@ class BaseSink:
             return result
         await self._room()
         last = self._stamp(ExecCompleted(result=result))
-        is_refused = result.error is not None and result.error.category == "admission"
-        await self._files.finish_events(to_json_line(last, self.redactor.text), is_refused=is_refused)
+        await self._files.finish_events(to_json_line(last, self.redactor.text))
         failed = _with_failure(result, self._files.failure)
         if failed is not result:
             await self._files.correct_result(to_json_line(failed, self.redactor.text))

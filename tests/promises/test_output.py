@@ -339,14 +339,6 @@ def test_a_stale_file_is_gone_while_the_run_goes_on(
     contents_are_right(flag, file.read_bytes())
 
 
-@pytest.mark.parametrize(("args", "code"), [(("--agent", "nobody"), 3), (("--timeout", "5"), 2)])
-def test_a_run_without_a_turn_leaves_earlier_files(mcode: Mcode, args: tuple[str, ...], code: int) -> None:
-    for name in ("o", "id"):
-        (mcode.workspace / name).write_text("earlier")
-    mcode.exec("hi", "-o", "o", "--session-id-file", "id", *args).check(code)
-    assert {(mcode.workspace / name).read_text() for name in ("o", "id")} == {"earlier"}
-
-
 def test_a_stale_answer_does_not_survive_a_failure(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "o").write_text("stale")
     peer.script(forever(status(400)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import stat
@@ -164,19 +165,18 @@ def test_names_of_standard_descriptors_are_understood() -> None:
     assert [descriptor_of(name) for name in names] == [1, 1, 1, 1, 2, 12, None, None]
 
 
-def test_stale_files_go_at_admission_and_not_before(tmp_path: Path) -> None:
+def test_what_an_earlier_run_left_is_gone_once_every_file_was_checked(tmp_path: Path) -> None:
     paths = {name: tmp_path / name for name in ("events", "result", "answer", "id")}
     for path in paths.values():
         path.write_text("stale")
 
     async def scene(sink: BaseSink) -> None:
-        await sink.preflight()
-        await sink.event(Notice(code="early", message="before admission"))
+        await sink.event(Notice(code="early", message="before the files were checked"))
         assert {path.read_text() for path in paths.values()} == {"stale"}
+        await sink.preflight()
+        assert [name for name, path in paths.items() if path.exists()] == ["events"]
         await sink.session_known(SESSION)
         await sink.admitted()
-        assert not paths["result"].exists()
-        assert not paths["answer"].exists()
         assert paths["id"].read_text() == SESSION + "\n"
         lines = [json.loads(line) for line in paths["events"].read_text().splitlines()]
         assert [line["type"] for line in lines] == ["exec.started", "notice"]
@@ -236,19 +236,64 @@ def test_an_ending_that_says_more_keeps_its_code(tmp_path: Path) -> None:
     assert with_sink(scene, result=str(tmp_path / "no" / "r")).exit_code == 69
 
 
-def test_a_refused_run_leaves_the_events_of_the_running_one_alone(tmp_path: Path) -> None:
+def test_a_refused_run_leaves_the_events_of_a_running_one_alone_and_no_others(tmp_path: Path) -> None:
     refusal = result(status="failed", exit_code=75, output=None, error=error_info(BusyError()))
+    (tmp_path / "e").write_text("another run's\n")
 
     async def scene(sink: BaseSink) -> None:
+        await sink.preflight()
         await sink.result(refusal)
 
-    (tmp_path / "e").write_text("another run's\n")
-    with_sink(scene, events=str(tmp_path / "e"), result=str(tmp_path / "r"))
-    assert (tmp_path / "e").read_text() == "another run's\n"
-    assert json.loads((tmp_path / "r").read_text())["error"]["code"] == "session_busy"
-    (tmp_path / "e").unlink()
+    with (tmp_path / "e").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with_sink(scene, events=str(tmp_path / "e"), result=str(tmp_path / "r"))
+        assert (tmp_path / "e").read_text() == "another run's\n"
+        assert json.loads((tmp_path / "r").read_text())["error"]["code"] == "session_busy"
     with_sink(scene, events=str(tmp_path / "e"))
     assert len((tmp_path / "e").read_text().splitlines()) == 2
+
+
+def test_an_admitted_run_takes_the_events_from_another(tmp_path: Path) -> None:
+    async def scene(sink: BaseSink) -> None:
+        await sink.preflight()
+        await sink.admitted()
+        await sink.result(result())
+
+    (tmp_path / "e").write_text("another run's\n")
+    with (tmp_path / "e").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with_sink(scene, events=str(tmp_path / "e"))
+    assert len((tmp_path / "e").read_text().splitlines()) == 2
+
+
+def test_a_target_that_the_run_reads_is_kept_until_it_is_replaced(tmp_path: Path) -> None:
+    for name in ("events", "result", "answer", "session_id"):
+        (tmp_path / name).write_text("read me")
+
+        async def scene(sink: BaseSink, name: str = name) -> None:
+            await sink.preflight()
+            assert (tmp_path / name).read_text() == "read me"
+            await sink.session_known(SESSION)
+            await sink.admitted()
+            await sink.result(result())
+            assert (tmp_path / name).read_text() != "read me"
+
+        with_sink(scene, **{name: str(tmp_path / name)}, read=(str(tmp_path / "x" / ".." / name),))
+
+
+def test_the_stores_own_files_are_no_targets(tmp_path: Path) -> None:
+    (tmp_path / "mcode.db").write_text("rows")
+    (tmp_path / "sessions").mkdir()
+
+    async def scene(sink: BaseSink) -> None:
+        with pytest.raises(OutputWriteFailedError, match="mcode's own"):
+            await sink.preflight()
+        await sink.result(result())
+
+    for target in ("mcode.db", "mcode.db-wal", "sessions/x", "run/x"):
+        with_sink(scene, answer=str(tmp_path / target), data=str(tmp_path))
+    assert (tmp_path / "mcode.db").read_text() == "rows"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mcode.db", "sessions"]
 
 
 def test_a_full_disk_behind_the_events_is_said_once_and_the_run_ends_with_74() -> None:
