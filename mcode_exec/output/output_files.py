@@ -1,8 +1,10 @@
 """The four files of a run, as one: when they are checked, emptied, written, and what a failure means.
 
-Invariant: from `begin` on nothing in them is an earlier run's, however this run
-ends; only what this run reads is kept until it is replaced, and the events of a
-run that is still writing them until this one is admitted.  What was said before
+Invariant: from `begin` on events and result are not an earlier run's, however
+this run ends, nor from `admitted` on answer and session id: a run that is refused
+costs nobody an answer, or the id to go on with.  Only what this run reads is kept
+until it is replaced, and the events of a run that is still writing them until
+this one is admitted.  What was said before
 the events file was begun comes first in it.  The first failure is remembered,
 because the result must tell it.  How one file is written is files.py's; what is
 in them is the sink's.
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -58,7 +61,10 @@ class OutputFiles:
         #: the first file that could not be written, and why
         self.failure: OutputWriteFailedError | None = None
         self._read = frozenset(map(_real, names.read))
-        #: those that still hold what an earlier run left
+        self._is_admitted = False
+        #: answer and session id of an earlier run, until this one is admitted
+        self._kept: list[OutputFile] = []
+        #: those that have not been looked at yet
         self._earlier = self._all()
         #: lines from before the events file was begun
         self._early_lines: list[bytes] | None = None if self._events is None else []
@@ -91,7 +97,11 @@ class OutputFiles:
             return
         if file is self._events:
             self._start_events(takes_over=False)
-        else:
+        elif file is self._result:
+            file.remove_stale()
+        elif not self._is_admitted:
+            self._kept.append(file)
+        elif file is self._answer or self._written_session is None:
             file.remove_stale()
 
     async def ensure_begun(self) -> None:
@@ -102,8 +112,11 @@ class OutputFiles:
             self._fail(error)
 
     async def admitted(self) -> None:
-        """The events file is this run's, whoever else writes it."""
+        """What an answer or a session id was goes now; the events file is this run's, whoever else writes it."""
         await self.begin()
+        self._is_admitted = True
+        for file in self._kept:
+            self._try(partial(self._take, file))
         self._is_events_broken = not self._try(lambda: self._start_events(takes_over=True))
 
     async def put_session_id(self, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""A run that is refused before it has a turn leaves nothing in its files that looks like a run's success."""
+"""A run that is refused before it has a turn says so in its files, and costs nobody an earlier answer."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ def found(mcode: Mcode) -> dict[str, str]:
 
 
 def check_refused(mcode: Mcode, run: Run, session: str | None = None) -> None:
-    """All four files say what this run said on stdout."""
+    """Events and result say what this run said on stdout; answer and session id are kept, or known."""
     files = found(mcode)
     assert json.loads(files["r"]) == run.result
     lines = [json.loads(line) for line in files["e"].splitlines()]
     assert [line["type"] for line in lines] == ["exec.started", "exec.completed"]
     assert lines[-1]["result"] == run.result
     assert run.result["status"] != "succeeded"
-    assert "o" not in files
-    assert files.get("id") == (None if session is None else session + "\n")
+    assert files["o"] == EARLIER["o"]
+    assert files["id"] == (EARLIER["id"] if session is None else session + "\n")
 
 
 def earlier_session(mcode: Mcode, *args: str) -> str:
@@ -153,7 +153,7 @@ def test_a_refused_run_writes_its_failure_over_an_earlier_success(
     assert "Traceback" not in text.err
     assert json.loads(found(mcode)["r"])["exitCode"] == code
     assert json.loads(found(mcode)["e"].splitlines()[-1])["result"]["exitCode"] == code
-    assert "o" not in found(mcode)
+    assert found(mcode)["o"] == EARLIER["o"]
     assert len(peer.calls) == calls
 
 
@@ -192,11 +192,11 @@ def test_a_signal_before_the_turn_too(mcode: Mcode, signum: int) -> None:
     with locked_store(mcode):
         put_earlier(mcode)
         running = mcode.start("exec", "hi", *FILES, *JSON)
-        wait_for(lambda: not (mcode.workspace / "id").exists())
+        wait_for(lambda: not (mcode.workspace / "r").exists())
         running.send(signum)
         run = running.finish()
     if signum == signal.SIGKILL:
-        assert [name for name in found(mcode) if name != "e"] == []
+        assert list(found(mcode)) == ["e", "o", "id"]
         assert "exec.completed" not in found(mcode)["e"]
     else:
         check_refused(mcode, run.check(-signum))
@@ -244,7 +244,7 @@ def test_a_target_that_cannot_be_written_is_left_and_the_others_tell_of_it(mcode
     assert files.pop(left) == EARLIER[left]
     if "e" in files:
         assert json.loads(files["e"].splitlines()[-1])["result"] == run.result
-    assert not files.keys() & {"o", "id"}
+    assert all(files[name] == EARLIER[name] for name in files.keys() & {"o", "id"})
 
 
 def test_mcodes_own_files_are_no_targets(mcode: Mcode) -> None:
@@ -280,6 +280,8 @@ def test_a_run_that_goes_on_keeps_its_events_and_a_dead_one_does_not(mcode: Mcod
     killed.send(signal.SIGKILL)
     killed.finish()
     mcode.may_leave_processes = True
+    assert "o" not in found(mcode)
+    put_earlier(mcode)
     check_refused(mcode, mcode.run(*command, *JSON, "--model", "nobody/none").check(3))
 
 

@@ -165,7 +165,7 @@ def test_names_of_standard_descriptors_are_understood() -> None:
     assert [descriptor_of(name) for name in names] == [1, 1, 1, 1, 2, 12, None, None]
 
 
-def test_what_an_earlier_run_left_is_gone_once_every_file_was_checked(tmp_path: Path) -> None:
+def test_what_an_earlier_run_left_is_gone_once_the_turn_is_admitted(tmp_path: Path) -> None:
     paths = {name: tmp_path / name for name in ("events", "result", "answer", "id")}
     for path in paths.values():
         path.write_text("stale")
@@ -174,9 +174,10 @@ def test_what_an_earlier_run_left_is_gone_once_every_file_was_checked(tmp_path: 
         await sink.event(Notice(code="early", message="before the files were checked"))
         assert {path.read_text() for path in paths.values()} == {"stale"}
         await sink.preflight()
-        assert [name for name, path in paths.items() if path.exists()] == ["events"]
+        assert [name for name, path in paths.items() if path.exists()] == ["events", "answer", "id"]
         await sink.session_known(SESSION)
         await sink.admitted()
+        assert [name for name, path in paths.items() if path.exists()] == ["events", "id"]
         assert paths["id"].read_text() == SESSION + "\n"
         lines = [json.loads(line) for line in paths["events"].read_text().splitlines()]
         assert [line["type"] for line in lines] == ["exec.started", "notice"]
