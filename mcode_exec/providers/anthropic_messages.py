@@ -20,7 +20,6 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
-from mcode_exec.providers.sse import SseEvent
 from mcode_exec.providers.think_tags import CLOSE, OPEN
 from mcode_exec.providers.transcript import (
     AssistantSide,
@@ -184,19 +183,10 @@ class Reader(AnswerReader):
         self._blocks: dict[Any, TextPart | ThinkingPart | CallPart | None] = {}
         self._inputs: dict[Any, Any] = {}
 
-    def feed(self, event: SseEvent) -> bool:
-        data = event.data.strip()
-        if not data or event.name == "ping":
-            return False
-        if data == b"[DONE]":
-            return False
-        value = self.decoded(data)
-        if value is None:
-            return False
-        kind = value.get("type") or event.name
-        if kind == "error" or value.get("error") or as_object(value.get("base_resp")).get("status_code"):
+    def take(self, kind: str, value: dict[str, Any]) -> bool:
+        if value.get("error"):
             self.fail(value)
-        return kind != "ping" and self._take(kind, value)
+        return self._take(kind, value)
 
     def feed_body(self, body: dict[str, Any]) -> bool:
         if body.get("type") == "error" or body.get("error"):

@@ -124,6 +124,11 @@ class Draft:
     def is_empty(self) -> bool:
         return not self._parts
 
+    @property
+    def last(self) -> Part | None:
+        """The part that was begun last."""
+        return self._parts[-1] if self._parts else None
+
     def place(self, part: Part) -> None:
         """Give `part` its position, if it has none yet."""
         if part.index < 0:

@@ -18,10 +18,11 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.advice import advise
-from mcode_exec.providers.http import HttpClient, Response, Url
+from mcode_exec.providers.http import HttpClient, Response
 from mcode_exec.providers.reading import assembled, failure_with, judged, read_answer
 from mcode_exec.providers.retry import RetryPolicy, call_with_retry, uniform
 from mcode_exec.providers.sending import address, headers_of, wire_module
+from mcode_exec.providers.url import Url
 from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
 from mcode_exec.records.model import (
     Answer,
@@ -56,6 +57,7 @@ class _Call:
         self.wire = wire_module(endpoint.api)
         encoded: WireRequest = self.wire.encode(request, endpoint)
         self.endpoint = endpoint
+        self.path = encoded.path
         self.url = Url(address(endpoint, encoded.path))
         self.headers = headers_of(endpoint, encoded)
         self.body = encoded.body
@@ -188,9 +190,9 @@ class ModelClient:
                 )
                 now_ms = self._clock.now_ms()
                 if not 200 <= response.status < 300:
-                    timer.reschedule(min(timer.when() or 0.0, loop.time() + _ERROR_S))
-                    refused = await response.read_at_most(_ERROR_BYTES)
-                    refusal = failures.from_response(response.status, response.headers, refused, now_ms)
+                    left_s = (timer.when() or 0.0) - loop.time()
+                    timer.reschedule(None)
+                    refusal = await _refusal(response, call, min(left_s, _ERROR_S), now_ms)
                     response.release()
                     response = None
                     raise refusal
@@ -199,7 +201,7 @@ class ModelClient:
         except TimeoutError:
             _end(response, is_good=False)
             if reader is None or not reader.is_complete:
-                raise self._stalled(response, reader) from None
+                raise self._stalled(url, response, reader) from None
         except ModelCallError as failure:
             _end(response, is_good=False)
             if (usage := _usage_so_far(reader)) is not None:
@@ -213,15 +215,29 @@ class ModelClient:
         assert response is not None
         return assembled(reader, response.headers)
 
-    def _stalled(self, response: Response | None, reader: AnswerReader | None) -> ModelCallError:
-        if response is not None and not 200 <= response.status < 300:
-            return failures.from_response(response.status, response.headers, b"", self._clock.now_ms())
-        if reader is None or reader.draft.is_empty:
-            message = f"the provider sent nothing for {self._timeouts.first_byte_s:g} s"
-        else:
-            message = f"the provider's stream was silent for {self._timeouts.idle_s:g} s"
+    def _stalled(self, url: Url, response: Response | None, reader: AnswerReader | None) -> ModelCallError:
+        from mcode_exec.providers.unfinished import silence
+
+        limits = self._timeouts
+        message = silence(
+            f"{url.scheme}://{url.netloc}",
+            None if response is None else response.status,
+            reader,
+            first_byte_s=limits.first_byte_s,
+            idle_s=limits.idle_s,
+        )
         request_id = failures.request_id_of(response.headers) if response is not None else None
         return failure_with("LLM_STALLED", message, request_id=request_id, usage=_usage_so_far(reader))
+
+
+async def _refusal(response: Response, call: _Call, limit_s: float, now_ms: int) -> ModelCallError:
+    """What an answer other than 2xx means; its body is waited for no longer than `limit_s`."""
+    if 300 <= response.status < 400:
+        from mcode_exec.providers.redirects import redirected
+
+        return redirected(response.status, response.headers, call.url, call.path, call.endpoint.provider_id)
+    body = await response.read_at_most(_ERROR_BYTES, limit_s)
+    return failures.from_response(response.status, response.headers, body, now_ms)
 
 
 def _usage_so_far(reader: AnswerReader | None) -> Usage | None:

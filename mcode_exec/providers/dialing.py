@@ -17,6 +17,7 @@ from msgspec import Struct
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.failures import printable
 from mcode_exec.providers.proxy import Proxy
+from mcode_exec.providers.url import netloc
 
 if TYPE_CHECKING:
     import ssl
@@ -37,27 +38,39 @@ class Origin(Struct, frozen=True):
 
     @property
     def netloc(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        is_usual = self.port == (443 if self.scheme == "https" else 80)
-        return host if is_usual else f"{host}:{self.port}"
+        return netloc(self.scheme, self.host, self.port)
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
-async def dial(origin: Origin, context: ssl.SSLContext | None, *, limit_s: float) -> Pipe:
-    """A connection to `origin`, ready for a request.
+async def dial(origin: Origin, *, limit_s: float) -> Pipe:
+    """A connection that leads to `origin`, which `secure` makes ready for a request.
 
     Units: `limit_s` is what the caller allows for all of it; an address that
         swallows packets gets a share only, so that the next one is tried in time.
-    Raises: ModelCallError, LLM_UPSTREAM_ERROR naming host and port, or
-        LLM_BAD_RESPONSE for a certificate that cannot be trusted.
+    Raises: ModelCallError, LLM_UPSTREAM_ERROR naming host and port.
     """
+    return await _open_any(*_place(origin), limit_s)
+
+
+def _place(origin: Origin) -> tuple[str, int, str]:
     proxy = origin.proxy
     host, port = (proxy.host, proxy.port) if proxy else (origin.host, origin.port)
-    place = f"{host}:{port}" + (" (the proxy)" if proxy else "")
-    reader, writer = await _open_any(host, port, place, limit_s)
+    return host, port, f"{host}:{port}" + (" (the proxy)" if proxy else "")
+
+
+async def secure(pipe: Pipe, origin: Origin, context: ssl.SSLContext | None) -> None:
+    """Make `pipe` ready for a request to `origin`: tunnel and TLS, where they are needed.
+
+    Raises: ModelCallError, LLM_UPSTREAM_ERROR naming host and port, or
+        LLM_BAD_RESPONSE for a certificate that cannot be trusted.
+    Cancellation and failure: close the connection.
+    """
+    reader, writer = pipe
+    proxy = origin.proxy
+    host, _, place = _place(origin)
     try:
         if proxy and proxy.is_tls:
             await _start_tls(writer, context, host, place)
@@ -68,7 +81,6 @@ async def dial(origin: Origin, context: ssl.SSLContext | None, *, limit_s: float
     except BaseException:
         writer.transport.abort()
         raise
-    return reader, writer
 
 
 async def _open_any(host: str, port: int, place: str, limit_s: float) -> Pipe:

@@ -195,17 +195,16 @@ def _google_hint_ms(details: list[dict[str, Any]]) -> int | None:
 
 
 def from_response(status: int, headers: Headers, body: bytes, now_ms: int) -> ModelCallError:
-    """The failure that an HTTP answer other than 200 means."""
+    """The failure that an HTTP answer of 400 or above means."""
     hint = retry_after_ms(headers, now_ms)
-    if 300 <= status < 400:
-        return _redirected(status, headers)
     report, is_foreign = _read_body(body)
     code = _class_of(status, report, is_foreign)
-    said = report.message or (_shown(body) if body.strip() else "no explanation")
-    message = f"the provider answered {status}: {said}"
+    said = report.message or (shown(body) if body.strip() else "no explanation")
+    # 407 is never the provider's word: plain http leads through a proxy without a tunnel
+    message = f"the {'proxy' if status == 407 else 'provider'} answered {status}: {said}"
     if code == "LLM_BAD_RESPONSE":
-        message = f"the provider answered {status} with a foreign body; is the base URL right? {_shown(body)}"
-    elif status == 404 and code == "LLM_BAD_REQUEST":
+        message = f"the provider answered {status} with a foreign body; is the base URL right? {shown(body)}"
+    elif status in (404, 405) and code == "LLM_BAD_REQUEST":
         message += " (is the base URL right?)"
     return ModelCallError(
         code,
@@ -232,29 +231,11 @@ def from_error_object(value: Any, headers: Headers, now_ms: int) -> ModelCallErr
 
 
 def foreign_body(headers: Headers, body: bytes) -> ModelCallError:
-    """A 200 answer that no model gave: HTML, plain text, another kind of JSON."""
-    message = f"the answer is not a model's; is the base URL right? It begins: {_shown(body)}"
+    """A 200 answer that no model gave in this format: HTML, plain text, another kind of JSON."""
+    said = "the answer is not a model's; are base_url and api of the provider right?"
+    message = f"{said} It begins: {shown(body)}"
     return ModelCallError(
         "LLM_BAD_RESPONSE", printable(message), http_status=200, request_id=request_id_of(headers)
-    )
-
-
-def _redirected(status: int, headers: Headers) -> ModelCallError:
-    from urllib.parse import urlsplit
-
-    location = header(headers, b"location") or "an address that it does not give"
-    try:
-        parts = urlsplit(location)
-        place = f"{parts.scheme}://{parts.hostname}{parts.path}" if parts.hostname else parts.path
-    except ValueError:
-        place = "an address that cannot be read"
-    return ModelCallError(
-        "LLM_BAD_RESPONSE",
-        printable(
-            f"the provider answered {status}, a redirect to {place}; set base_url to the final address"
-        ),
-        http_status=status,
-        request_id=request_id_of(headers),
     )
 
 
@@ -360,7 +341,8 @@ def request_id_of(headers: Headers) -> str | None:
     return None
 
 
-def _shown(body: bytes) -> str:
+def shown(body: bytes) -> str:
+    """The beginning of a body, for people."""
     return body[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
 
 

@@ -17,16 +17,21 @@ from typing import TYPE_CHECKING, Any
 import h11
 
 from mcode_exec.errors import ConfigError, ModelCallError
-from mcode_exec.providers.dialing import Origin, Pipe, dial
+from mcode_exec.providers.dialing import Origin, Pipe, dial, secure
 from mcode_exec.providers.failures import Headers, header, printable
 from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.providers.url import Url
 
 if TYPE_CHECKING:
     import ssl
 
+    from mcode_exec.providers.codings import Inflater
+
 _READ_BYTES = 64 * 1024
 MAX_HEADER_BYTES = 128 * 1024
 _MAX_INFORMATIONAL = 16
+#: how much of an answer that is none is shown
+_SHOWN_BYTES = 40
 #: longest wait for the end of an answer whose content is complete, when its connection is wanted again
 _FINISH_S = 0.05
 #: an idle connection older than this is not worth trying
@@ -38,55 +43,6 @@ class _StaleConnectionError(Exception):
     """A reused connection was closed before it answered."""
 
 
-class Url:
-    """An http or https address, taken apart.
-
-    Written out because urllib.parse costs every start more than this does.
-    Raises: ConfigError for anything else.
-    """
-
-    def __init__(self, text: str) -> None:
-        scheme, found, rest = text.strip().partition("://")
-        self.scheme = scheme.lower()
-        if not found or self.scheme not in ("http", "https"):
-            raise ConfigError("base_url must begin with http:// or https:// and name a host")
-        rest = rest.partition("#")[0]
-        end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
-        if "@" in rest[:end]:
-            raise ConfigError("base_url holds a user name or password; send them as a header instead")
-        host, port = _host_and_port(rest[:end])
-        if not host or any(c.isspace() for c in host):
-            raise ConfigError("base_url must begin with http:// or https:// and name a host")
-        self.host = host.lower() if host.isascii() else _ascii_host(host)
-        self.port = port or (443 if self.scheme == "https" else 80)
-        target = rest[end:] if rest[end:].startswith("/") else "/" + rest[end:]
-        if not target.isascii() or not target.isprintable() or " " in target:
-            from urllib.parse import quote
-
-            target = quote(target, safe="/?&=%:@!$'()*+,;~[]")
-        self.target = target
-
-
-def _host_and_port(netloc: str) -> tuple[str, int | None]:
-    if netloc.startswith("["):
-        host, _, port = netloc[1:].partition("]")
-        port = port.removeprefix(":")
-    else:
-        host, _, port = netloc.partition(":")
-    if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise ConfigError("base_url has a port that is no port; write https://host:443/path")
-    return host, int(port) if port else None
-
-
-def _ascii_host(host: str) -> str:
-    if host.isascii():
-        return host  # and the codec, with its tables, stays unloaded
-    try:
-        return host.encode("idna").decode("ascii")
-    except UnicodeError:
-        raise ConfigError("base_url names a host that is no host name") from None
-
-
 class Response:
     """Status and headers of an answer; the body is read piece by piece, decoded."""
 
@@ -94,16 +50,39 @@ class Response:
         self.status = event.status_code
         self.headers: Headers = [(bytes(name), bytes(value)) for name, value in event.headers]
         self._connection = connection
-        self._decoder = _decoder_for(header(self.headers, b"content-encoding"), self)
+        self._decoder: Inflater | None = None
+        #: the name of a coding that is not understood
+        self._coding = ""
+        coding = (header(self.headers, b"content-encoding") or "identity").lower()
+        if coding not in ("identity", ""):
+            from mcode_exec.providers.codings import decoder_for
+
+            self._decoder = decoder_for(coding)
+            self._coding = "" if self._decoder else coding
 
     async def read(self) -> bytes:
         """The next bytes of the body; b"" at its end.
 
-        Raises: ModelCallError (LLM_UPSTREAM_ERROR) if the connection breaks.
+        Raises: ModelCallError: LLM_UPSTREAM_ERROR if the connection breaks,
+            LLM_BAD_RESPONSE for a coding that nobody asked for.
         """
+        if self._coding:
+            raise ModelCallError(
+                "LLM_BAD_RESPONSE",
+                printable(
+                    f"the answer is coded as {self._coding!r}, though only plain answers were asked for"
+                ),
+                http_status=self.status,
+            )
         while True:
             data = await self._connection.read_body()
-            if self._decoder is None or not data:
+            if self._decoder is None:
+                return data
+            if not data:
+                if self._decoder.is_cut:
+                    raise ModelCallError(
+                        "LLM_UPSTREAM_ERROR", f"the compressed answer of {self._connection.origin} is cut off"
+                    )
                 return data
             try:
                 data = self._decoder.decode(data)
@@ -114,15 +93,16 @@ class Response:
             if data:
                 return data
 
-    async def read_at_most(self, limit: int) -> bytes:
-        """The body up to `limit` bytes; what a broken connection cut off is not missed."""
+    async def read_at_most(self, limit: int, limit_s: float) -> bytes:
+        """The body up to `limit` bytes, for as many seconds; what breaks or holds it up is not missed."""
         pieces: list[bytes] = []
         size = 0
         try:
-            while size < limit and (data := await self.read()):
-                pieces.append(data)
-                size += len(data)
-        except ModelCallError:
+            async with asyncio.timeout(limit_s):
+                while size < limit and (data := await self.read()):
+                    pieces.append(data)
+                    size += len(data)
+        except (ModelCallError, TimeoutError):
             pass
         return b"".join(pieces)[:limit]
 
@@ -135,54 +115,6 @@ class Response:
         self._connection.abort()
 
 
-class _Inflater:
-    """gzip or deflate, as it comes, in bounded pieces."""
-
-    def __init__(self, coding: str) -> None:
-        import zlib
-
-        self._zlib = zlib
-        self._is_gzip = coding != "deflate"
-        self._stream: Any = zlib.decompressobj(31) if self._is_gzip else None
-
-    def decode(self, data: bytes) -> bytes:
-        pieces: list[bytes] = []
-        size = 0
-        while data:
-            if self._stream is None or self._stream.eof:
-                self._stream = self._zlib.decompressobj(self._window(data))
-            try:
-                piece = self._stream.decompress(data, 64 * 1024 * 1024)
-            except self._zlib.error as error:
-                raise ValueError(str(error)) from None
-            size += len(piece)
-            if size > 64 * 1024 * 1024:
-                raise ValueError("too large")
-            pieces.append(piece)
-            data = self._stream.unconsumed_tail or self._stream.unused_data
-        return b"".join(pieces)
-
-    def _window(self, data: bytes) -> int:
-        if self._is_gzip:
-            return 31
-        # "deflate" means zlib's format, but some send the bare one
-        return 15 if data[0] & 0x0F == 8 and len(data) > 1 and (data[0] << 8 | data[1]) % 31 == 0 else -15
-
-
-def _decoder_for(coding: str | None, response: Response) -> _Inflater | None:
-    coding = (coding or "identity").lower()
-    if coding in ("identity", ""):
-        return None
-    if coding in ("gzip", "x-gzip", "deflate"):
-        return _Inflater(coding)
-    response.abort()
-    raise ModelCallError(
-        "LLM_BAD_RESPONSE",
-        printable(f"the answer is coded as {coding!r}, though only plain answers were asked for"),
-        http_status=response.status,
-    )
-
-
 class _Connection:
     def __init__(self, pool: HttpClient, origin: Origin, pipe: Pipe) -> None:
         self.origin = origin
@@ -192,11 +124,17 @@ class _Connection:
         self._reader, self._writer = pipe
         self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=MAX_HEADER_BYTES)
         self._has_answer = False
+        #: how the answer began, until that is known to be HTTP's way; None from then on
+        self._begin: bytes | None = None
+        self._has_head = False
+        #: whether the peer has closed, and all it sent before has been taken in
+        self._is_over = False
         self._is_open = True
 
     async def post(self, target: str, headers: Headers, body: bytes) -> Response:
         request = h11.Request(method=b"POST", target=target.encode("ascii"), headers=headers)
-        self._has_answer = False
+        self._has_answer = self._has_head = False
+        self._begin = b""
         data = (self._h11.send(request) or b"") + (self._h11.send(h11.Data(data=body)) or b"")
         data += self._h11.send(h11.EndOfMessage()) or b""
         # not drained: a server may answer, and stop reading, before it has read all
@@ -204,10 +142,11 @@ class _Connection:
         for _ in range(_MAX_INFORMATIONAL):
             event = await self._next_event()
             if isinstance(event, h11.Response):
+                self._has_head = True
                 return Response(self, event)
             if not isinstance(event, h11.InformationalResponse):
                 raise self._broken("closed the connection without an answer")
-        raise ModelCallError("LLM_BAD_RESPONSE", f"{self.origin} does not come to an answer")
+        raise self._foreign("it sends interim answers without end")
 
     async def read_body(self) -> bytes:
         pieces: list[bytes] = []
@@ -230,29 +169,51 @@ class _Connection:
         try:
             return self._h11.next_event()
         except h11.RemoteProtocolError as error:
-            if self._reader.at_eof():
+            if self._is_over:
                 raise self._broken("closed the connection in the middle of its answer") from error
-            self.abort()
-            # a provider that cannot speak HTTP is another service than the one meant
-            code = "LLM_UPSTREAM_ERROR" if self._has_answer else "LLM_BAD_RESPONSE"
-            raise ModelCallError(code, printable(f"{self.origin} does not speak HTTP: {error}")) from error
+            fault = str(error).partition(": bytearray(")[0]
+            if not self._has_head:
+                raise self._foreign("it switches protocols" if "_SWITCH" in fault else fault) from error
+            raise self._broken(f"garbled its answer ({fault})") from error
 
     async def _receive(self) -> None:
         try:
             data = await self._reader.read(_READ_BYTES)
         except OSError as error:
-            raise self._broken(error.strerror or "broke the connection") from error
+            raise self._broken(f"broke the connection ({error.strerror or error})") from error
         if data:
             self._has_answer = True
+            self._check_begin(data)
         elif not self._has_answer:
             raise self._broken("closed the connection without an answer")
+        else:
+            self._is_over = True
         self._h11.receive_data(data)
+
+    def _check_begin(self, data: bytes) -> None:
+        """Refuse at once what is no HTTP/1: else more of it would be waited for."""
+        if self._begin is None:
+            return
+        self._begin += data[:_SHOWN_BYTES]
+        if not b"HTTP/".startswith(self._begin[:5]):
+            if self._begin[:2] in (b"\x15\x03", b"\x16\x03"):
+                raise self._foreign("it speaks TLS", "begin base_url with https://")
+            raise self._foreign(f"its answer begins {self._begin[:_SHOWN_BYTES].decode('latin-1')!r}")
+        if len(self._begin) >= 5:
+            self._begin = None
+
+    def _foreign(self, fault: str, advice: str = "is the base URL right?") -> ModelCallError:
+        """A peer that cannot speak HTTP is another service than the one meant."""
+        self.abort()
+        return ModelCallError(
+            "LLM_BAD_RESPONSE", printable(f"{self.origin} does not speak HTTP/1.1: {fault}; {advice}")
+        )
 
     def _broken(self, how: str) -> Exception:
         self.abort()
         if self.is_reused and not self._has_answer:
             return _StaleConnectionError()
-        return ModelCallError("LLM_UPSTREAM_ERROR", printable(f"{self.origin}: {how}"))
+        return ModelCallError("LLM_UPSTREAM_ERROR", printable(f"{self.origin} {how}"))
 
     def release(self) -> None:
         if not self._is_open:
@@ -347,12 +308,15 @@ class HttpClient:
             from mcode_exec.providers.tls import client_context
 
             self._context = client_context()
+        what = "cannot connect to"
         try:
             async with asyncio.timeout(self._connect_s):
-                pipe = await dial(origin, self._context, limit_s=self._connect_s)
+                pipe = await dial(origin, limit_s=self._connect_s)
+                what = "connected, but could not begin TLS with"
+                await secure(pipe, origin, self._context)
         except TimeoutError:
             raise ModelCallError(
-                "LLM_UPSTREAM_ERROR", f"cannot connect to {origin} within {self._connect_s:g} s"
+                "LLM_UPSTREAM_ERROR", f"{what} {origin} within {self._connect_s:g} s"
             ) from None
         return _Connection(self, origin, pipe)
 

@@ -23,7 +23,6 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
-from mcode_exec.providers.sse import SseEvent
 from mcode_exec.providers.think_tags import CLOSE, OPEN
 from mcode_exec.providers.transcript import (
     AssistantSide,
@@ -186,22 +185,18 @@ class Reader(AnswerReader):
         self._details: list[dict[str, Any]] = []
         self._details_part: ThinkingPart | None = None
 
-    def feed(self, event: SseEvent) -> bool:
-        data = event.data.strip()
-        if not data or event.name == "ping":
-            return False
-        if data == b"[DONE]":
-            self.is_complete = self.is_terminal = True
-            return True
-        chunk = self.decoded(data)
-        if chunk is None or chunk.get("type") == "ping":
-            return False
-        self._take(chunk, "delta")
+    def take(self, kind: str, value: dict[str, Any]) -> bool:
+        self._take(value, "delta")
+        # chunks have no type; what has neither choices nor usage tells nothing of an answer
+        return "choices" in value or ("usage" in value and "type" not in value)
+
+    def take_done(self) -> bool:
+        self.is_complete = self.is_terminal = True
         return True
 
     def feed_body(self, body: dict[str, Any]) -> bool:
         self._check(body)
-        if not as_list(body.get("choices")):
+        if "choices" not in body:
             return False
         self._take(body, "message")
         self.is_complete = self.is_terminal = True

@@ -18,7 +18,6 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
-from mcode_exec.providers.sse import SseEvent
 from mcode_exec.providers.think_tags import CLOSE, OPEN
 from mcode_exec.providers.transcript import (
     AssistantSide,
@@ -145,22 +144,12 @@ class Reader(AnswerReader):
         self._done: set[Any] = set()
         self._key_of_id: dict[Any, int | str] = {}
 
-    def feed(self, event: SseEvent) -> bool:
-        data = event.data.strip()
-        if not data or data == b"[DONE]" or event.name in ("ping", "keepalive"):
-            return False
-        value = self.decoded(data)
-        if value is None:
-            return False
-        kind = as_text(value.get("type")) or event.name
-        if kind in ("ping", "keepalive"):
-            return False
-        if kind == "error" or (value.get("error") and not kind.startswith("response.")):
-            self.fail(value)
-        if as_object(value.get("base_resp")).get("status_code"):
+    def take(self, kind: str, value: dict[str, Any]) -> bool:
+        is_ours = kind.startswith("response.")
+        if value.get("error") and not is_ours:
             self.fail(value)
         self._take(kind, value)
-        return kind.startswith("response.")
+        return is_ours
 
     def feed_body(self, body: dict[str, Any]) -> bool:
         if body.get("error") or as_object(body.get("base_resp")).get("status_code"):

@@ -15,7 +15,7 @@ from typing import Protocol
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.payload import PayloadError, decode
-from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser
+from mcode_exec.providers.sse import FIELDS, MAX_EVENT_BYTES, SseParser
 from mcode_exec.providers.wire import AnswerReader
 from mcode_exec.records.history import TextBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, ModelRequest
@@ -24,7 +24,6 @@ from mcode_exec.records.usage import Usage
 #: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
 _USAGE_S = 2.0
 _DONE_S = 0.2
-_SSE_FIELDS = (b"data", b"event", b"id", b"retry", b":")
 #: what may stand before a body without being part of it
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 
@@ -43,7 +42,7 @@ async def read_answer(response: Body, reader: AnswerReader, timer: asyncio.Timeo
     Raises: ModelCallError if it never is; TimeoutError (by `timer`), which a complete
         answer need not mind.
     """
-    first = await _first_bytes(response)
+    first = await _first_bytes(response, reader)
     if _is_stream(first, response):
         await _read_stream(first, response, reader, timer, idle_s)
     else:
@@ -51,10 +50,11 @@ async def read_answer(response: Body, reader: AnswerReader, timer: asyncio.Timeo
 
 
 async def _read_stream(
-    data: bytes, response: Body, reader: AnswerReader, timer: asyncio.Timeout, idle_s: float
+    first: bytes, response: Body, reader: AnswerReader, timer: asyncio.Timeout, idle_s: float
 ) -> None:
     loop = asyncio.get_running_loop()
     parser = SseParser()
+    data = first
     while data:
         is_progress = False
         for event in parser.feed(data):
@@ -71,20 +71,19 @@ async def _read_stream(
                 return
             raise
     if not reader.is_complete:
-        raise ModelCallError(
-            "LLM_UPSTREAM_ERROR",
-            "the provider's stream ended in the middle of the answer",
-            request_id=failures.request_id_of(response.headers),
-        )
+        from mcode_exec.providers.unfinished import ended
+
+        raise ended(reader, first, response.headers)
 
 
-async def _first_bytes(response: Body) -> bytes:
+async def _first_bytes(response: Body, reader: AnswerReader) -> bytes:
     """Enough of the body to tell a stream from anything else."""
     data = b""
     while len(data.lstrip(_BLANK)) < 6:
         more = await response.read()
         if not more:
             break
+        reader.has_bytes = True
         data += more
         if len(data) > MAX_EVENT_BYTES:
             break
@@ -96,7 +95,7 @@ def _is_stream(first: bytes, response: Body) -> bool:
     body = first.lstrip(_BLANK)
     if body[:1] in (b"{", b"[", b"<"):
         return False
-    if not body or body.startswith(_SSE_FIELDS):
+    if not body or body.startswith(FIELDS):
         return True
     return (failures.header(response.headers, b"content-type") or "").lower().startswith("text/event-stream")
 
@@ -104,6 +103,7 @@ def _is_stream(first: bytes, response: Body) -> bool:
 async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None:
     """A whole answer in one JSON body, though a stream was asked for."""
     pieces, size = [first], len(first)
+    reader.is_whole_body = True
     is_json = first.lstrip(_BLANK)[:1] in (b"{", b"[")
     wanted = MAX_EVENT_BYTES if is_json else failures.SHOWN_BODY * 4
     while size <= wanted and (data := await response.read()):
@@ -117,7 +117,7 @@ async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None
     try:
         value = decode(body.lstrip(_BLANK))
     except PayloadError:
-        if is_json:
+        if is_json and not _is_json_lines(body):
             raise ModelCallError(
                 "LLM_UPSTREAM_ERROR", "the provider's answer ended in the middle of its JSON"
             ) from None
@@ -126,6 +126,16 @@ async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None
         value = value[0]
     if not isinstance(value, dict) or not reader.feed_body(value):
         raise failures.foreign_body(response.headers, body)
+
+
+def _is_json_lines(body: bytes) -> bool:
+    """Whether more follows where a JSON text is over: no format of ours, though others have it."""
+    first, _, rest = body.strip(_BLANK).partition(b"\n")
+    try:
+        decode(first)
+    except PayloadError:
+        return False
+    return bool(rest)
 
 
 def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:

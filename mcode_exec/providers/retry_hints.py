@@ -11,7 +11,7 @@ _MAX_MS = 86_400_000
 def retry_after_ms(headers: list[tuple[bytes, bytes]], now_ms: int) -> int | None:
     """Milliseconds to wait: `retry-after-ms`, else `retry-after` in seconds or as a date.
 
-    Never raises; past dates and negative numbers are 0.
+    Never raises; a past date is 0, a negative number is no hint.
     """
     for wanted, unit_ms in ((b"retry-after-ms", 1.0), (b"retry-after", 1000.0)):
         for name, value in headers:
@@ -33,9 +33,9 @@ def _number_ms(text: str, unit_ms: float) -> int | None:
         number = float(text)
     except ValueError:
         return None
-    if not isfinite(number):
+    if not isfinite(number) or number < 0:
         return None
-    return int(min(max(number * unit_ms, 0.0), _MAX_MS))
+    return int(min(number * unit_ms, _MAX_MS))
 
 
 def _date_ms(text: str, now_ms: int) -> int | None:

@@ -14,6 +14,8 @@ from mcode_exec.errors import ModelCallError
 
 #: largest event, bytes; a model's whole answer fits into it many times over
 MAX_EVENT_BYTES = 32 * 1024 * 1024
+#: how a line of a stream may begin
+FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
 
 class SseEvent(Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
+from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.assembly import (
     FAILURE_LABELS,
     REFUSAL_LABELS,
@@ -15,13 +16,16 @@ from mcode_exec.providers.assembly import (
     Emit,
     finish_reason_of,
 )
-from mcode_exec.providers.failures import Headers, from_error_object
-from mcode_exec.providers.payload import PayloadError, decode
+from mcode_exec.providers.failures import SHOWN_BODY, Headers, from_error_object, printable
+from mcode_exec.providers.payload import PayloadError, as_object, as_text, decode
 from mcode_exec.providers.sse import SseEvent
 from mcode_exec.records.model import WireFormat
 from mcode_exec.records.usage import Usage
 
 Auth = Literal["bearer", "x-api-key", "api-key", "none"]
+
+#: names and types of events that only hold a connection open
+_KEEP_ALIVES = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 
 _OPENAI_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 #: the levels of effort that each format has words for, weakest first
@@ -72,15 +76,50 @@ class AnswerReader(ABC):
         self.is_terminal = False
         #: the answer may end here; something that matters (the usage) may still follow
         self.is_complete = False
+        #: how many events of this format have come; pings and comments are none
+        self.events = 0
+        #: whether any byte of a body has come, and whether that body is one JSON text
+        self.has_bytes = self.is_whole_body = False
+        #: the beginning of the first event that is none of this format
+        self.foreign = b""
         self._headers = headers
         self._now_ms = now_ms
 
-    @abstractmethod
     def feed(self, event: SseEvent) -> bool:
         """Take in an event; whether it was progress (a ping is none).
 
         Raises: ModelCallError for an error the provider reports in its stream.
         """
+        data = event.data.strip()
+        if not data or event.name in _KEEP_ALIVES:
+            return False
+        if data == b"[DONE]":
+            is_progress = self.take_done()
+        else:
+            value = self.decoded(data)
+            kind = event.name if value is None else as_text(value.get("type")) or event.name
+            if kind in _KEEP_ALIVES:
+                return False
+            if value is not None and (
+                kind == "error" or as_object(value.get("base_resp")).get("status_code")
+            ):
+                self.fail(value)
+            is_progress = value is not None and self.take(kind, value)
+            self.foreign = self.foreign or (b"" if is_progress else data[: SHOWN_BODY * 4])
+        self.events += is_progress
+        return is_progress
+
+    @abstractmethod
+    def take(self, kind: str, value: dict[str, Any]) -> bool:
+        """Take in the object of an event; False if it is no event of this format.
+
+        `kind` is the type that the object or else its event names, perhaps "".
+        Raises: ModelCallError for an error the provider reports in its stream.
+        """
+
+    def take_done(self) -> bool:
+        """Take in `[DONE]`, which says something in one format only."""
+        return False
 
     @abstractmethod
     def feed_body(self, body: dict[str, Any]) -> bool:
@@ -99,8 +138,10 @@ class AnswerReader(ABC):
         try:
             value = decode(data)
         except PayloadError:
-            shown = data[:200].decode("utf-8", "replace")
-            self.fail({"error": {"message": f"an event of the stream is no JSON: {shown}"}})
+            shown = data[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
+            raise ModelCallError(
+                "LLM_UPSTREAM_ERROR", printable(f"an event of the provider's stream is no JSON: {shown}")
+            ) from None
         return value if isinstance(value, dict) else None
 
     def fail(self, value: Any) -> NoReturn:

@@ -100,15 +100,6 @@ def test_html_is_a_wrong_base_url_and_its_beginning_is_shown() -> None:
     assert from_response(502, [], b"<html>bad gateway", NOW_MS).code == "LLM_UPSTREAM_ERROR"
 
 
-def test_a_redirect_is_not_followed_and_names_where_it_led() -> None:
-    location = b"https://user:pw@other.example/v1?token=secret"
-    failure = from_response(301, [(b"location", location)], b"", NOW_MS)
-    assert failure.code == "LLM_BAD_RESPONSE"
-    assert "other.example/v1" in failure.message
-    assert "secret" not in failure.message
-    assert "pw" not in failure.message
-
-
 def test_gemini_says_when_to_come_back_in_its_details() -> None:
     error = {
         "code": 429,
@@ -125,7 +116,11 @@ def test_gemini_says_when_to_come_back_in_its_details() -> None:
     [
         ([("retry-after", "Mon, 21 Sep 2026 14:13:50 GMT")], 30_000),
         ([("retry-after", "Wed, 21 Oct 2020 07:28:00 GMT")], 0),
-        ([("retry-after", "-5")], 0),
+        ([("retry-after", "Monday, 21-Sep-26 14:13:50 GMT")], 30_000),
+        ([("retry-after", "Mon Sep 21 14:13:50 2026")], 30_000),
+        ([("retry-after", "-5")], None),
+        ([("retry-after-ms", "-5"), ("retry-after", "9")], 9000),
+        ([("retry-after-ms", "nan"), ("retry-after", "9")], 9000),
         ([("retry-after", "0")], 0),
         ([("retry-after", "1.5")], 1500),
         ([("retry-after", "1e9")], 86_400_000),
@@ -167,7 +162,7 @@ json_values = st.recursive(
 )
 
 
-@given(st.integers(300, 599), json_values)
+@given(st.integers(400, 599), json_values)
 def test_every_body_gets_a_class_and_a_printable_sentence(status: int, body: object) -> None:
     failure = from_response(status, [], json.dumps(body).encode(), NOW_MS)
     assert failure.code in MODEL_CALL_CODES

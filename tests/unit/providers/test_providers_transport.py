@@ -14,8 +14,8 @@ import pytest
 
 from mcode_exec.errors import ConfigError, ModelCallError
 from mcode_exec.providers.client import Endpoint, RetryPolicy, Timeouts
-from mcode_exec.providers.http import Url
 from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.providers.url import Url
 from mcode_exec.records.history import Message, TextBlock
 from tests.unit.providers.byte_peer import (
     BytePeer,
@@ -243,12 +243,21 @@ def test_a_coding_nobody_asked_for_is_said() -> None:
     assert len(peer.requests) == 1
 
 
+def test_the_status_of_a_refusal_counts_though_its_body_cannot_be_decoded() -> None:
+    coded = "content-encoding: br\r\n"
+    answer, _, _ = run([[http(b"x", status="503 Busy", extra=coded)], [http(said())]])
+    assert answer.retries == 1
+    error, _, _ = run([[http(b"x", status="401 No", extra=coded)]])
+    assert (error.code, error.http_status) == ("LLM_AUTH_ERROR", 401)
+
+
 def test_a_coded_answer_cut_in_the_middle_is_tried_again() -> None:
     data = sync_flushed(31)
     error, _, _ = run(
         [[stream_head("content-encoding: gzip\r\n") + data[:40], "close"]], call=Call(retry=ONCE)
     )
     assert error.code == "LLM_UPSTREAM_ERROR"
+    assert error.message.endswith("is cut off")
 
 
 def test_a_cut_chunked_answer_is_tried_again() -> None:
@@ -276,21 +285,59 @@ def test_the_usage_may_come_after_the_finish_reason_and_done_may_not() -> None:
     assert answer.usage.input_tokens == 5
 
 
-def test_a_redirect_is_not_followed() -> None:
-    error, peer, _ = run([[http(b"", status="307 Moved", extra="location: http://127.0.0.1:9/x\r\n")]])
-    assert error.code == "LLM_BAD_RESPONSE"
-    assert len(peer.requests) == 1
-
-
 def test_endless_headers_are_not_read() -> None:
     script: Script = [b"HTTP/1.1 200 OK\r\n", *[b"x-more: " + b"y" * 8000 + b"\r\n"] * 40, "hold"]
     error, _, _ = run([script], call=Call(retry=ONCE))
-    assert error.code in ("LLM_BAD_RESPONSE", "LLM_UPSTREAM_ERROR")
+    assert error.code == "LLM_BAD_RESPONSE"
 
 
-def test_a_peer_that_is_no_http_server_is_a_wrong_base_url() -> None:
-    error, _, _ = run([[b"SSH-2.0-OpenSSH_9.2\r\n", "close"]], call=Call(retry=ONCE))
-    assert error.code in ("LLM_BAD_RESPONSE", "LLM_UPSTREAM_ERROR")
+@pytest.mark.parametrize("end", ["hold", "close"])
+@pytest.mark.parametrize(
+    ("bytes_", "fault"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "its answer begins 'SSH-2.0-OpenSSH_9.2"),
+        (b"220 mail ESMTP\r\n", "its answer begins '220 mail"),
+        (b"HELLO WORLD\r\n\r\n", "its answer begins 'HELLO WORLD"),
+        (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "its answer begins '"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", "it speaks TLS; begin base_url with https://"),
+        (b"HTTP/2 200 OK\r\n\r\n", "illegal status line"),
+        (b"HTTP/1.1 200 OK\r\nbad header: 3\r\n\r\n", "illegal header line"),
+        (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n", "it switches protocols"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 40, "interim answers without end"),
+    ],
+)
+def test_a_peer_that_is_no_http_server_is_a_wrong_base_url_at_once(
+    bytes_: bytes, fault: str, end: str
+) -> None:
+    error, peer, _ = run([[bytes_, end]])
+    assert (error.code, error.exit_code) == ("LLM_BAD_RESPONSE", 3)
+    assert "does not speak HTTP/1.1: " in error.message
+    assert fault in error.message
+    assert "bytearray" not in error.message
+    assert len(peer.requests) == 1
+
+
+def test_an_answer_that_is_garbled_after_its_head_is_tried_again() -> None:
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    error, _, _ = run([[head + chunk(sse(chat({"content": "He"}))) + b"zz\r\n"]], call=Call(retry=ONCE))
+    assert (error.code, error.is_retried) == ("LLM_UPSTREAM_ERROR", True)
+    assert error.message.endswith("garbled its answer (illegal chunk header)")
+
+
+@pytest.mark.parametrize("interim", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Hints\r\na: b\r\n\r\n"])
+def test_an_interim_answer_is_no_answer_yet(interim: bytes) -> None:
+    answer, _, _ = run([[interim, 0.02, interim + http(said("done"))]])
+    assert answer.content == (TextBlock(text="done"),)
+
+
+def test_tls_that_is_never_begun_is_told_from_a_connection_that_is_not() -> None:
+    async def ask(peer: BytePeer, call: Call) -> object:
+        return await call.ask(endpoint(f"https://127.0.0.1:{peer.port}/v1"))
+
+    timeouts = Timeouts(connect_s=0.2)
+    error, _, _ = run([["hold"]], ask, call=Call(retry=ONCE, timeouts=timeouts))
+    assert error.code == "LLM_UPSTREAM_ERROR"
+    assert error.message.startswith("connected, but could not begin TLS with 127.0.0.1:")
 
 
 def test_an_error_body_that_never_ends_is_not_waited_for() -> None:

@@ -1,0 +1,50 @@
+"""Answers that come compressed, though only plain ones were asked for; imported by such an answer."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+_MAX_PIECE_BYTES = 64 * 1024 * 1024
+
+
+class Inflater:
+    """gzip or deflate, as it comes, in bounded pieces."""
+
+    def __init__(self, coding: str) -> None:
+        self._is_gzip = coding != "deflate"
+        self._stream: Any = None
+
+    def decode(self, data: bytes) -> bytes:
+        """What `data` brings; raises ValueError for what is damaged or blows up beyond all use."""
+        pieces: list[bytes] = []
+        size = 0
+        while data:
+            if self._stream is None or self._stream.eof:
+                self._stream = zlib.decompressobj(self._window(data))
+            try:
+                piece = self._stream.decompress(data, _MAX_PIECE_BYTES)
+            except zlib.error as error:
+                raise ValueError(str(error)) from None
+            size += len(piece)
+            if size > _MAX_PIECE_BYTES:
+                raise ValueError("too large")
+            pieces.append(piece)
+            data = self._stream.unconsumed_tail or self._stream.unused_data
+        return b"".join(pieces)
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether what came so far lacks its end."""
+        return self._stream is not None and not self._stream.eof
+
+    def _window(self, data: bytes) -> int:
+        if self._is_gzip:
+            return 31
+        # "deflate" means zlib's format, but some send the bare one
+        return 15 if data[0] & 0x0F == 8 and len(data) > 1 and (data[0] << 8 | data[1]) % 31 == 0 else -15
+
+
+def decoder_for(coding: str) -> Inflater | None:
+    """What decodes `coding`, None if nothing here does."""
+    return Inflater(coding) if coding in ("gzip", "x-gzip", "deflate") else None
