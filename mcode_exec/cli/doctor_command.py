@@ -13,19 +13,29 @@ _COLUMNS = {"state": "", "name": "CHECK", "detail": "DETAIL"}
 
 @click.command("doctor", short_help="What would stop a run here, and why.")
 @click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
+@click.option(
+    "--model", metavar="P/M[#V]", help="The model that a run would name [default: the configured one]."
+)
 @click.option("--config", metavar="FILE", help="Configuration instead of the user's.")
 @click.option("--trust-workspace", is_flag=True, help="Read all of the workspace's own configuration.")
 @list_format
 @data_dir
 def command(
-    cwd: str | None, config: str | None, trust_workspace: bool, output_format: str, data_dir: str | None
+    cwd: str | None,
+    model: str | None,
+    config: str | None,
+    trust_workspace: bool,
+    output_format: str,
+    data_dir: str | None,
 ) -> int:
     """Check data directory, store, configuration, providers and tools; exit 4 if something would stop a run."""
     from mcode_exec.executor.doctor import doctor
     from mcode_exec.output.tables import render
 
     checks = await_result(
-        doctor(data_dir, os.environ, cwd=cwd, config_file=config, trust_workspace=trust_workspace)
+        doctor(
+            data_dir, os.environ, cwd=cwd, config_file=config, trust_workspace=trust_workspace, model=model
+        )
     )
     states = {True: "ok", False: "FAIL", None: "note"}
     rows = [

@@ -17,6 +17,7 @@ from mcode_exec.executor.effort import check_variant
 from mcode_exec.executor.models import Reach, reach
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.settings import Settings
+from mcode_exec.executor.turn_plan import MODEL_FLAG
 from mcode_exec.executor.workspaces import usable_workspace
 from mcode_exec.providers import catalogue
 from mcode_exec.providers.catalogue_data import data_date
@@ -41,6 +42,7 @@ async def doctor(
     cwd: str | None,
     config_file: str | None,
     trust_workspace: bool,
+    model: str | None = None,
 ) -> list[Check]:
     """Every check, in the order in which a run would meet them."""
     workspace = config = None
@@ -58,7 +60,7 @@ async def doctor(
         checks.append(Check(name="config", ok=False, detail=error.message))
     if config is not None:
         checks += _config(config)
-        checks.append(await asyncio.to_thread(_model, config, env))
+        checks.append(await asyncio.to_thread(_model, model, config, env))
         checks += _permission(config)
         checks += await asyncio.to_thread(_agents, config, env)
         checks += _providers(config, env)
@@ -122,18 +124,18 @@ def _config(config: Config) -> list[Check]:
     return checks
 
 
-def _model(config: Config, env: Mapping[str, str]) -> Check:
-    """The model of a run that names none, found as a run finds it."""
-    if config.model is None:
-        return Check(name="model", ok=None, detail="none set: every run needs --model provider/model")
-    source = configuration.source_of(config, "model")
+def _model(flag: str | None, config: Config, env: Mapping[str, str]) -> Check:
+    """The model of a run with this `--model`, or without one, found as a run finds it."""
+    named = config.model if flag is None else flag
+    source = configuration.source_of(config, "model") if flag is None else MODEL_FLAG
+    label = "" if named is None else f"{named} ({source}): "
     try:
-        found = reach(config.model, config, env)
+        found = reach(named, config, env)
         resolving.check_price(_settings(config).limits, found.info)
         check_variant(found.info.ref, found.api, source)
     except McodeError as error:
-        return Check(name="model", ok=False, detail=f"{config.model} ({source}): {error.message}")
-    return Check(name="model", ok=True, detail=f"{config.model} ({source}); {_described(found)}")
+        return Check(name="model", ok=False, detail=f"{label}{error.message}")
+    return Check(name="model", ok=True, detail=f"{named} ({source}); {_described(found)}")
 
 
 def _described(found: Reach) -> str:

@@ -74,6 +74,17 @@ def test_a_default_model_that_can_be_called_has_a_row_with_its_limits(mcode: Mco
         assert part in row["detail"]
 
 
+def test_no_model_at_all_stops_doctor_as_it_stops_a_run_and_a_named_one_is_looked_at(mcode: Mcode) -> None:
+    mcode.config.write_text(mcode.config.read_text().replace('model = "fake/big-1"\n', "", 1))
+    assert "no model is set" in failed(mcode)["model"]
+    assert "no model is set" in mcode.exec("hi").check(3).err
+    run = mcode.run("doctor", "--model", "fake/big-1", "--output-format", "json").check(0)
+    (row,) = [row for row in json.loads(run.out)["checks"] if row["name"] == "model"]
+    assert row["detail"].startswith("fake/big-1 (--model); context 200000")
+    assert "zork" in mcode.run("doctor", "--model", "zork/x").check(4).out
+    assert "huge" in mcode.run("doctor", "--model", "fake/big-1#huge").check(4).out
+
+
 def test_a_cost_limit_without_a_price_is_found(mcode: Mcode) -> None:
     mcode.configure(cost="", tables="[limits]\nmax_cost = 1.0\n")
     assert "price" in failed(mcode)["model"]
