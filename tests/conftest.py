@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import say
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
+
+# Under nohup the children of the tests would ignore it too, as they should, and some tests send it.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(params=[ANTHROPIC, CHAT, RESPONSES])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 
 from mcode_exec.errors import StoreFailedError
-from mcode_exec.sessions.history import replace_file
-from mcode_exec.sessions.layout import HistoryPaths, make_dirs, read_file
+from mcode_exec.sessions.files import make_dirs, read_file, replace_file
+from mcode_exec.sessions.layout import HistoryPaths
 
 
 class Attachments:

@@ -19,7 +19,8 @@ from mcode_exec.records.history import HistoryRecord, ToolResultBlock
 from mcode_exec.records.projection import display_of, with_result
 from mcode_exec.records.usage import Usage
 from mcode_exec.redaction import Redactor
-from mcode_exec.sessions.history import CanonicalHistory, Line
+from mcode_exec.sessions.history import CanonicalHistory
+from mcode_exec.sessions.lines import Line
 from mcode_exec.sessions.masking import masked
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import calls_of

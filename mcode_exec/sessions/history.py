@@ -21,119 +21,14 @@ import msgspec
 from mcode_exec.errors import HistoryCorruptError, LeaseLostError, StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
-from mcode_exec.sessions.layout import HistoryPaths, make_dirs, read_file, sync_dir
+from mcode_exec.sessions.files import make_dirs, read_file, replace_file
+from mcode_exec.sessions.layout import HistoryPaths
+from mcode_exec.sessions.lines import Line, Loaded, parse, serialise
 
 FORMAT_VERSION = 1
 _APPEND_PAUSES_S = (0.025, 0.05)  # between at most 3 attempts; source: session-system notes
 
 _encode = msgspec.json.Encoder().encode
-_records = msgspec.json.Decoder(HistoryRecord)
-_headers = msgspec.json.Decoder(GenerationHeader)
-
-
-class Line(msgspec.Struct, frozen=True):
-    """A record and the offset just past it in the file."""
-
-    record: HistoryRecord
-    end: int
-
-
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file holds."""
-
-    header: GenerationHeader
-    lines: tuple[Line, ...]
-    #: bytes after the last whole line: torn by a crash, never acknowledged
-    torn_tail: bytes = b""
-    #: True when the lines on disk are not the lines here: welded records were split
-    was_rewritten: bool = False
-
-
-def read_record(raw: bytes) -> HistoryRecord:
-    """The record of one line.  Raises: ValueError for a line that is none."""
-    try:
-        return _records.decode(raw)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def read_header(raw: bytes) -> GenerationHeader:
-    """The header of a generation.  Raises: ValueError for a line that is none."""
-    try:
-        return _headers.decode(raw)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def parse(data: bytes, path: str) -> Loaded:
-    """Read a whole file.
-
-    Raises: HistoryCorruptError, naming file and line, for a line that is no record.
-    """
-    body_end = data.rfind(b"\n") + 1
-    tail = data[body_end:]
-    body = data[:body_end]
-    if tail:
-        # A whole line that only lacks its newline was written; nothing of it is lost.
-        try:
-            read_record(tail) if body else read_header(tail)
-        except ValueError:
-            pass
-        else:
-            body, tail = data + b"\n", b""
-    raw_lines = body.split(b"\n")[:-1]
-    header, lines, offset = None, [], 0
-    was_rewritten = len(body) > len(data)
-    for number, raw in enumerate(raw_lines, start=1):
-        offset += len(raw) + 1
-        if number == 1:
-            header = _header(raw, path)
-            continue
-        try:
-            lines.append(Line(read_record(raw), offset))
-        except ValueError as error:
-            split = split_welded(raw)
-            if split is None:
-                raise _corrupt(path, number, error) from error
-            lines.extend(Line(record, offset) for record in split)
-            was_rewritten = True
-    if header is None:
-        raise _corrupt(path, 1, "the generation header is missing")
-    return Loaded(header=header, lines=tuple(lines), torn_tail=tail, was_rewritten=was_rewritten)
-
-
-def _header(raw: bytes, path: str) -> GenerationHeader:
-    try:
-        return read_header(raw)
-    except ValueError as error:
-        raise _corrupt(path, 1, error) from error
-
-
-def _corrupt(path: str, line: int, why: object) -> HistoryCorruptError:
-    return HistoryCorruptError(
-        f"{path} line {line} is no history record ({why}); nothing was changed. "
-        "`mcode sessions verify --repair SESSION` sets the line aside",
-        path=path,
-        line=line,
-    )
-
-
-def split_welded(raw: bytes) -> list[HistoryRecord] | None:
-    """The records of a line onto which several were written; None if it is anything else."""
-    import json
-
-    try:
-        text = raw.decode()
-    except UnicodeDecodeError:
-        return None
-    decoder, position, records = json.JSONDecoder(), 0, []
-    while position < len(text):
-        try:
-            value, position = decoder.raw_decode(text, position)
-            records.append(msgspec.convert(value, HistoryRecord))
-        except (ValueError, RecursionError):
-            return None
-    return records if len(records) > 1 else None
 
 
 class CanonicalHistory:
@@ -164,12 +59,11 @@ class CanonicalHistory:
             (source `canonical-history`) when it could not be written; an
             uncertain append is never repeated.
         """
-        data = b"".join(_encode(record) + b"\n" for record in records)
         if self._descriptor is None:
             header = GenerationHeader(generation=1, session_id=self.session_id, at_ms=now_ms)
-            self._create(_encode(header) + b"\n" + data, now_ms)
+            self._create(serialise(header, records), now_ms)
         else:
-            self._append(data)
+            self._append(serialise(None, records))
         self.records.extend(records)
 
     def _append(self, data: bytes) -> None:
@@ -301,11 +195,6 @@ def open_history(
     return history
 
 
-def serialise(header: GenerationHeader, records: Sequence[HistoryRecord]) -> bytes:
-    """A whole generation as the bytes of its file."""
-    return b"".join([_encode(header), b"\n", *(_encode(record) + b"\n" for record in records)])
-
-
 def _set_aside(paths: HistoryPaths, data: bytes, now_ms: int) -> str:
     kept = os.path.join(paths.reports, f"torn-tail-{now_ms}.bin")
     try:
@@ -343,53 +232,6 @@ def _check_manifest(
         replace_file(paths.manifest, _encode(expected) + b"\n", durable=False)
     except OSError as error:
         raise _write_failure(paths.manifest, error) from error
-
-
-def replace_file(path: str, data: bytes, *, durable: bool, is_new: bool = False) -> int:
-    """Write `data` to a new inode and move it over `path`; durable: returns its descriptor, else -1.
-
-    `is_new`: nothing may stand at `path` yet.  Raises: OSError; FileExistsError if something does.
-    """
-    temporary = f"{path}.{os.getpid()}.tmp"
-    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        os.fchmod(descriptor, 0o600)
-        view = memoryview(data)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        if durable:
-            os.fsync(descriptor)
-        if is_new:
-            _name_new(temporary, path)
-        else:
-            os.rename(temporary, path)
-        if durable:
-            sync_dir(os.path.dirname(path))
-            return descriptor
-    except BaseException:
-        os.close(descriptor)
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass
-        raise
-    os.close(descriptor)
-    return -1
-
-
-def _name_new(temporary: str, path: str) -> None:
-    """Rename, but never over something: of two who do it at once one gets FileExistsError."""
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        raise
-    except OSError:
-        # A file system without hard links: what cannot be one step is at least looked at first.
-        if os.path.lexists(path):
-            raise FileExistsError(17, "exists", path) from None
-        os.rename(temporary, path)
-    else:
-        os.unlink(temporary)
 
 
 def _write_failure(path: str, error: OSError | None) -> StoreFailedError:

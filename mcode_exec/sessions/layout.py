@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 import time
 
 from msgspec import Struct
@@ -36,37 +34,3 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),
     )
-
-
-def read_file(path: str) -> bytes:
-    """All of a session's file.  Raises: OSError, also for a FIFO, which must not keep the store waiting."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with open(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file", path)
-        return file.read()
-
-
-def make_dirs(path: str, below: str) -> None:
-    """Make `path` and its missing parents below `below`, each 0700, and make them survive power loss."""
-    missing: list[str] = []
-    current = path
-    while not os.path.isdir(current) and current != below:
-        missing.append(current)
-        current = os.path.dirname(current)
-    for directory in reversed(missing):
-        try:
-            os.mkdir(directory, 0o700)
-        except FileExistsError:
-            continue
-        os.chmod(directory, 0o700)
-        sync_dir(os.path.dirname(directory))
-
-
-def sync_dir(path: str) -> None:
-    """fsync a directory, so that names made in it survive power loss."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from mcode_exec.errors import HistoryCorruptError, LeaseLostError, StoreFailedError
 from mcode_exec.records.history import HistoryRecord
-from mcode_exec.sessions.history import parse
+from mcode_exec.sessions.lines import parse
 from mcode_exec.sessions.verifying import check, repair
 from tests.unit.sessions.history_records import (
     CONVERSATION,
