@@ -161,6 +161,10 @@ class CommandJudge:
                     if rule is not None:
                         why = f"the rule '{rule}' may be meant, which cannot be told before it runs"
                         yield explain.unparsed(word.text, why, rule, "ask")
+                    for found in self._places.expansions(posixpath.join(directory, word.pattern)):
+                        decision = self._paths.forbidden_by_rule(permission, found, particular=particular)
+                        if decision is not None:
+                            yield decision
                 continue
             if is_no_file(normal(path)):
                 continue

@@ -37,6 +37,7 @@ _DISKS = (
     "nbd",
     "pmem",
 )
+_MOST_EXPANDED = 200  # files looked at that a `*` means now
 _SYSTEM_DIRECTORIES = names(
     "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /opt /proc /root /run /sbin /srv /sys /usr "
     "/usr/bin /usr/lib /var /Users /System /Library /Applications"
@@ -162,6 +163,16 @@ class Places:
 
     def homes(self) -> tuple[str, ...]:
         return self._homes
+
+    def expansions(self, path_pattern: str) -> list[str]:
+        """What a globbed path means now: a link among it has another name than the pattern shows."""
+        import glob
+        from itertools import islice
+
+        if GLOB in path_pattern.rsplit("/", 2)[0]:
+            return []  # a whole tree is not walked for it
+        pattern = "*".join(glob.escape(part) for part in path_pattern.split(GLOB))
+        return list(islice(glob.iglob(pattern), _MOST_EXPANDED))
 
     def candidates(self, word: Word, directories: tuple[str, ...]) -> tuple[str, ...] | None:
         """The paths a word may mean; of an unknown or globbed one the directory it surely lies in.

@@ -16,7 +16,7 @@ from functools import cached_property
 from msgspec import Struct
 
 from mcode_exec.permissions.matching import GLOB, UNKNOWN, could_match, matches
-from mcode_exec.permissions.places import Name, Scope, real
+from mcode_exec.permissions.places import Name, Scope, is_inside, normal, real
 from mcode_exec.permissions.rules import RuleSet, applies_to
 from mcode_exec.permissions.script import Simple
 from mcode_exec.records.permission import Rule
@@ -160,18 +160,24 @@ class RuleBook:
         return None
 
     def find_possible(self, permission: str, path_pattern: str) -> Rule | None:
-        """A particular rule that forbids and could match a path with unknown parts."""
-        relative = None
-        if path_pattern.startswith(self._workspace + "/"):
-            relative = path_pattern[len(self._workspace) + 1 :]
+        """A particular rule that forbids and could match a path with unknown parts, links before them followed."""
+        paths = [path_pattern]
+        known = path_pattern.partition(GLOB)[0].partition(UNKNOWN)[0].rpartition("/")[0] or "/"
+        resolved = real(known)
+        if resolved is not None:
+            paths.append(posixpath.join(resolved, path_pattern[len(known) :].lstrip("/")))
+        root = self._workspace.rstrip("/") + "/"
+        texts = [*paths, *(path[len(root) :] for path in paths if path.startswith(root))]
+        base = posixpath.basename(path_pattern)
         for rule in self.applying(permission):
             if is_universal(rule):
                 return None
+            if rule.verdict == "allow":
+                continue
             wanted = self.expanded(rule.pattern)
-            if rule.verdict != "allow" and (
-                could_match(wanted, path_pattern)
-                or (relative is not None and could_match(wanted, relative))
-                or ("/" not in wanted and could_match(wanted, posixpath.basename(path_pattern)))
+            patterns = self._forbidding_patterns(wanted)
+            if any(_could_lie_at(p, t, wanted) for p in patterns for t in texts) or (
+                "/" not in wanted and could_match(wanted, base)
             ):
                 return rule
         return None
@@ -185,23 +191,32 @@ class RuleBook:
             return any(matches(wanted, text) for text in texts)
         if "/" not in wanted:
             texts.append(posixpath.basename(name.path))
+            if name.relative is not None and not _WILD & set(wanted):
+                texts += name.relative.split("/")  # what is in a directory of that name, wherever it stands
         patterns = list(self._forbidding_patterns(wanted))
-        if name.folds_case:
-            patterns, texts = [_folded(p) for p in patterns], [_folded(t) for t in texts]
-        return any(matches(p, t) for p in patterns for t in texts) or self._is_hard_link(patterns, name)
+        alike = _folded if name.folds_case else _composed
+        known = {alike(text) for text in texts}
+        return any(matches(alike(p), text) for p in patterns for text in known) or self._is_hard_link(
+            patterns, name
+        )
 
     def _forbidding_patterns(self, wanted: str) -> Iterator[str]:
-        """The pattern, the directory it speaks of, and both with the links in its path followed."""
+        """The pattern, the directory it speaks of or all that is in the one it names, and these with links followed."""
         base = wanted.rstrip("*")
         is_whole_directory = base.endswith("/") and len(base) > 1
         yield wanted
         if is_whole_directory:
             yield base[:-1]
         start = wanted.partition("*")[0].partition("?")[0]
+        named = normal(posixpath.join(self._workspace, start))
+        # a rule over a directory that holds the workspace is about that directory alone
+        names_all_below = start == wanted and not is_inside(self._workspace, real(named) or named)
+        if names_all_below:
+            yield wanted.rstrip("/") + "/*"
         directory = start if start == wanted else start[: start.rfind("/") + 1]
         if "/" not in directory:
             return
-        absolute = directory if directory.startswith("/") else posixpath.join(self._workspace, directory)
+        absolute = posixpath.join(self._workspace, directory)
         resolved = real(absolute)
         if resolved is None or resolved == absolute.rstrip("/"):
             return
@@ -209,6 +224,8 @@ class RuleBook:
         yield resolved + ("/" + rest if rest else "")
         if is_whole_directory and not rest.strip("*"):
             yield resolved
+        if names_all_below:
+            yield resolved + "/*"
 
     def _is_hard_link(self, patterns: list[str], name: Name) -> bool:
         """Whether a file with several links has one that the rule names or has in its directory."""
@@ -220,13 +237,11 @@ class RuleBook:
             return False
         for pattern in patterns:
             start = pattern.partition("*")[0].partition("?")[0]
-            if start == pattern:
-                if _is_same(posixpath.join(self._workspace, pattern), info):
-                    return True
-            elif "/" in start:
-                directory = posixpath.join(self._workspace, start[: start.rfind("/") + 1])
-                if self._holds_link(directory, pattern, info):
-                    return True
+            if start == pattern and _is_same(posixpath.join(self._workspace, pattern), info):
+                return True
+            directory = posixpath.join(self._workspace, start[: start.rfind("/") + 1])
+            if (start != pattern or "/" not in pattern) and self._holds_link(directory, pattern, info):
+                return True
         return False
 
     def _holds_link(self, directory: str, pattern: str, info: os.stat_result) -> bool:
@@ -237,7 +252,7 @@ class RuleBook:
                 if seen > _MOST_LINKS_SOUGHT:
                     return False
                 path = posixpath.join(at, file)
-                texts = (path, posixpath.relpath(path, self._workspace))
+                texts = (path, posixpath.relpath(path, self._workspace), *(() if "/" in pattern else (file,)))
                 if any(matches(pattern, text) for text in texts) and _is_same(path, info):
                     return True
         return False
@@ -264,6 +279,12 @@ def is_universal(rule: Rule) -> bool:
     return not rule.pattern.strip("*")
 
 
+def _could_lie_at(pattern: str, text: str, wanted: str) -> bool:
+    """Whether the text could match; what lies below a directory that the rule names lies deeper than the directory."""
+    is_below = pattern.endswith("/*") and not wanted.endswith("*")
+    return not (is_below and text.count("/") < pattern.count("/")) and could_match(pattern, text)
+
+
 def _is_same(path: str, info: os.stat_result) -> bool:
     try:
         other = os.stat(path)
@@ -272,7 +293,14 @@ def _is_same(path: str, info: os.stat_result) -> bool:
     return (other.st_dev, other.st_ino) == (info.st_dev, info.st_ino)
 
 
-def _folded(text: str) -> str:
+def _composed(text: str) -> str:
+    """The text as it looks: a name may be written with composed characters or with marks of their own."""
+    if text.isascii():
+        return text
     import unicodedata
 
-    return unicodedata.normalize("NFC", text).casefold()
+    return unicodedata.normalize("NFC", text)
+
+
+def _folded(text: str) -> str:
+    return _composed(text).casefold()

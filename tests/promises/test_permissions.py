@@ -594,6 +594,64 @@ def test_a_rule_on_a_path_holds_for_all_its_names(mcode: Mcode, peer: Peer, tmp_
         assert "top-secret-text" not in peer.last.text
 
 
+@pytest.mark.parametrize("rule", ["vault", "vault/", "vault/*", "~/.keys", "way/"])
+def test_a_rule_on_a_directory_holds_for_all_that_is_in_it_by_every_way(
+    mcode: Mcode, peer: Peer, rule: str
+) -> None:
+    vault = mcode.workspace / "vault"
+    (vault / "deep").mkdir(parents=True)
+    (vault / "id").write_text("top-secret-text\n")
+    (vault / "deep" / "id").write_text("top-secret-text\n")
+    (mcode.workspace / "way").symlink_to("vault")
+    (mcode.workspace / "file").symlink_to("vault/id")
+    (mcode.workspace / "hard").hardlink_to(vault / "id")
+    (mcode.home / ".keys").symlink_to(vault)
+    calls = [
+        *(call("read", {"file_path": name}) for name in ("vault/id", "way/deep/id", "file", "hard")),
+        call("grep", {"pattern": "secret"}),
+        call("grep", {"pattern": "secret", "path": "way"}),
+        *(
+            call("bash", {"command": command})
+            for command in (
+                "cat way/*",
+                "cat f?le",
+                "cat hard",
+                "find way/ -type f -exec cat {} +",
+                "cd way; cat i?",
+            )
+        ),
+    ]
+    peer.script(*calls, say("done"))
+    run = mcode.exec("go", *STREAM, "--permission", "full", "--deny", f"read:{rule}")
+    assert len(_calls(run)) == len(calls), run
+    assert "top-secret-text" not in run.out
+    assert "top-secret-text" not in peer.last.text
+
+
+def test_a_rule_on_a_directory_that_holds_the_workspace_is_about_that_directory_alone(
+    mcode: Mcode, peer: Peer
+) -> None:
+    (mcode.workspace / "a").write_text("text\n")
+    for rule in (f"read:{mcode.root}", f"read:{mcode.root}/", "read:.", "read:/"):
+        peer.script(call("read", {"file_path": "a"}), say("done"))
+        run = mcode.exec("go", *STREAM, "--deny", rule)
+        assert _calls(run)[0]["status"] == "completed", rule
+
+
+@pytest.mark.parametrize("rule", ["*.pem", "certs/*", "own.pem"])
+def test_a_hard_link_and_another_spelling_of_its_characters_do_not_slip_past_a_rule(
+    mcode: Mcode, peer: Peer, rule: str
+) -> None:
+    (mcode.workspace / "certs").mkdir()
+    (mcode.workspace / "certs" / "own.pem").write_text("top-secret-text\n")
+    (mcode.workspace / "other").hardlink_to(mcode.workspace / "certs" / "own.pem")
+    (mcode.workspace / "cle\u0301").write_text("top-secret-text\n")
+    names = ["other", "certs/own.pem", "cle\u0301"]
+    peer.script(*(call("read", {"file_path": name}) for name in names), say("done"))
+    run = mcode.exec("go", *STREAM, "--deny", f"read:{rule}", "--deny", "read:cl\u00e9")
+    assert [one["status"] for one in _calls(run)] == ["denied"] * 3
+
+
 def test_search_tools_and_commands_do_not_show_what_read_may_not(mcode: Mcode, peer: Peer) -> None:
     (mcode.workspace / "secrets").mkdir()
     (mcode.workspace / "secrets" / "key.txt").write_text("hidden-needle\n")
