@@ -1,7 +1,7 @@
 """Secrets are masked before anything leaves the process.
 
 Two kinds are found: values that we know (provider keys, secret variables) of 8
-or more characters, also percent-encoded, in base64 and JSON-escaped; and
+or more characters, also percent-encoded, in base64 and escaped for JSON or HTML; and
 well-known shapes (`sk-…`, `ghp_…`, `AKIA…`, `Bearer …`, a password in a URL, a
 private key block).  Invariant: text without a secret comes back as it is, at
 the price of a few substring searches; overlapping finds are masked as one.
@@ -210,26 +210,47 @@ def _merged(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _forms(value: str) -> set[str]:
-    """The value as it may stand in a text: plain, percent-encoded, in base64, escaped in JSON."""
+    """The value as it may stand in a text: plain, percent-encoded, in base64, escaped in JSON or HTML."""
     raw = value.encode("utf-8", "surrogatepass")
-    forms = {value, _percent(raw), _percent(raw, blank="+"), _percent(raw, digits="02x")}
+    forms = {
+        value,
+        _percent(raw),
+        _percent(raw, blank="+"),
+        _percent(raw, digits="02x"),
+        _percent(raw, kept=b"/"),
+    }
     forms.update(_json_escaped(value))
+    forms.update(_html_escaped(value))
     forms.update(_base64_cores(raw))
     return {form for form in forms if len(form) >= MIN_SECRET_CHARS}
 
 
-def _percent(raw: bytes, *, blank: str = "%20", digits: str = "02X") -> str:
+def _percent(raw: bytes, *, blank: str = "%20", digits: str = "02X", kept: bytes = b"") -> str:
     unreserved = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
-    return "".join(chr(b) if b in unreserved else blank if b == 32 else f"%{b:{digits}}" for b in raw)
+    return "".join(
+        chr(b) if b in unreserved or b in kept else blank if b == 32 else f"%{b:{digits}}" for b in raw
+    )
 
 
 def _json_escaped(value: str) -> Iterable[str]:
-    if value.isascii() and value.isprintable() and '"' not in value and "\\" not in value:
+    if value.isascii() and value.isprintable() and not {'"', "\\", "/"} & set(value):
         return
     import json
 
-    yield json.dumps(value, ensure_ascii=False)[1:-1]
-    yield json.dumps(value, ensure_ascii=True)[1:-1]
+    for escaped in (json.dumps(value, ensure_ascii=False)[1:-1], json.dumps(value, ensure_ascii=True)[1:-1]):
+        yield escaped
+        yield escaped.replace("/", "\\/")
+
+
+def _html_escaped(value: str) -> Iterable[str]:
+    if not set("&<>\"'") & set(value):
+        return
+    text = value.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    yield text
+    text = text.replace('"', "&quot;")
+    yield text
+    for apostrophe in ("&#x27;", "&#39;", "&#039;", "&apos;"):
+        yield text.replace("'", apostrophe)
 
 
 def _base64_cores(raw: bytes) -> Iterable[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import json
 import os
 import shutil
@@ -120,6 +121,22 @@ def test_a_key_that_comes_back_is_masked_everywhere(mcode: Mcode, peer: Peer, ap
     assert KEY.encode() not in export.out_bytes
     shown = mcode.run("sessions", "show", run.events[-1]["sessionId"])
     assert KEY.encode() not in shown.out_bytes + shown.err.encode()
+
+
+def test_a_key_that_an_error_page_escapes_is_masked_too(mcode: Mcode, peer: Peer) -> None:
+    key = "s3cret/d+e&w=<x>'y\"z\\q"
+    as_json = json.dumps(key)[1:-1]
+    said = [
+        html.escape(key),
+        html.escape(key, quote=False),
+        urllib.parse.quote(key),
+        as_json.replace("/", "\\/"),
+    ]
+    peer.script(status(401, f"<html>{' | '.join(said)} |</html>"))
+    run = mcode.exec("go", *STREAM, "-v", "--diagnostics-dir", "diag", env={"FAKE_KEY": key}).check(77)
+    assert "*** | *** | *** | *** |" in run.result["error"]["message"]
+    for form in said:
+        _nowhere(mcode, form, run.out_bytes, run.err.encode())
 
 
 def test_other_secrets_of_the_environment_are_masked_too(mcode: Mcode, peer: Peer) -> None:
