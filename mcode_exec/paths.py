@@ -104,12 +104,20 @@ def user_path(text: str, env: Mapping[str, str], *, name: str, base: str | None 
         directory = home(env)
         if directory is None:
             raise ConfigError(f"{name} is {text!r}, but {_why_no_home(env)}: write the path out.")
-        return os.path.normpath(directory + text[1:])
+        return _resolved_up(directory + text[1:])
     if text.startswith("~"):
         raise ConfigError(f"{name} is {text!r}: only ~ alone is expanded; write the path out.")
     if not text.startswith("/"):
         text = os.path.join(base or current_directory(name), text)
-    return os.path.normpath(text)
+    return _resolved_up(text)
+
+
+def _resolved_up(path: str) -> str:
+    """The path without `.` and `..`; a `..` behind a link leads where the kernel goes, to the parent of its target."""
+    before, up, rest = path.rpartition("/../")
+    if not up and path.endswith("/.."):
+        before, up, rest = path[:-3], "/..", ""
+    return os.path.normpath(os.path.join(os.path.realpath(before + "/..") if up else before, rest))
 
 
 def current_directory(needed_by: str | None = None) -> str:

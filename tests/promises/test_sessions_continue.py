@@ -176,7 +176,7 @@ def test_continue_finds_a_quiet_workspace_among_many_newer_sessions(mcode: Mcode
     assert continued(mcode) == session_id
 
 
-@pytest.mark.parametrize("way", ["link", "cwd-link", "slash", "dots", "cwd-file-link"])
+@pytest.mark.parametrize("way", ["link", "cwd-link", "slash", "dots", "cwd-file-link", "up-from-a-link"])
 def test_one_directory_is_one_workspace_however_it_is_written(mcode: Mcode, way: str) -> None:
     session_id = started(mcode)
     link = mcode.root / "link"
@@ -190,6 +190,11 @@ def test_one_directory_is_one_workspace_however_it_is_written(mcode: Mcode, way:
         assert continued(mcode, "--cwd", work + "/", cwd="/") == session_id
     elif way == "dots":
         assert continued(mcode, "--cwd", f"{work}/../{mcode.workspace.name}/.", cwd="/") == session_id
+    elif way == "up-from-a-link":
+        (mcode.workspace / "sub").mkdir()
+        (mcode.root / "far").mkdir()
+        (mcode.root / "far" / "in").symlink_to(mcode.workspace / "sub")
+        assert continued(mcode, "--cwd", f"{mcode.root}/far/in/..", cwd="/") == session_id
     else:
         assert continued(mcode, "--cwd", "link", cwd=mcode.root) == session_id
 
