@@ -17,6 +17,8 @@ from msgspec import Struct
 from mcode_exec.config import text_variable
 from mcode_exec.config.records import CostConfig, ModelConfig, ProviderConfig
 from mcode_exec.errors import ConfigError, ModelUnknownError
+from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.providers.url import Url
 from mcode_exec.providers.wire import Auth, Endpoint
 from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
 from mcode_exec.records.usage import Price
@@ -160,6 +162,9 @@ def endpoint_of(provider_id: str, config: ProviderConfig | None, env: Mapping[st
         raise ConfigError(
             f'provider {provider_id!r} has no address: set base_url under [providers."{provider_id}"]'
         )
+    # what cannot be used, the address or the proxy before it, is found before anything is begun
+    url = Url(base_url)
+    proxy_for(url.scheme, url.host, url.port, env)
     key, key_source = _key_of(provider_id, config, env)
     return Endpoint(
         provider_id=provider_id,

@@ -57,6 +57,9 @@ def test_models_tells_that_the_local_model_is_not_installed(without_local: Mcode
         ("openai/gpt-5", {}, "OPENAI_API_KEY"),
         ("zork/big-1", {}, "zork"),
         ("ollama/any", {"OLLAMA_BASE_URL": "nonsense"}, "OLLAMA_BASE_URL"),
+        ("ollama/any", {"OLLAMA_BASE_URL": "http://me:pass@ollama.example"}, "user name or password"),
+        ("ollama/any", {"OLLAMA_BASE_URL": "http://ollama.example", "ALL_PROXY": "socks5://p:1"}, "SOCKS"),
+        ("ollama/any", {"OLLAMA_BASE_URL": "http://ollama.example", "http_proxy": "ftp://p"}, "http_proxy"),
     ],
 )
 def test_the_default_model_is_resolved_as_a_run_resolves_it(
@@ -64,7 +67,9 @@ def test_the_default_model_is_resolved_as_a_run_resolves_it(
 ) -> None:
     env = {"MCODE_MODEL": model, **env}
     assert told in failed(mcode, env=env)["model"]
-    assert told in mcode.exec("hi", env=env).err
+    run, dry = mcode.exec("hi", env=env), mcode.exec("hi", "--dry-run", env=env)
+    assert told in run.err
+    assert (dry.code, dry.err) == (run.code, run.err)
 
 
 def test_a_default_model_that_can_be_called_has_a_row_with_its_limits(mcode: Mcode) -> None:
