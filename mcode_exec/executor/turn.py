@@ -7,22 +7,18 @@ rejected prompt leaves no trace, an accepted one is in history first.
 from __future__ import annotations
 
 import asyncio
-import os
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from mcode_exec.abort import AbortScope
-from mcode_exec.agent.instructions import read_instructions
 from mcode_exec.agent.loop import AgentLoop
 from mcode_exec.agent.ports import AgentTask
-from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
 from mcode_exec.agent.turn_state import TurnState
-from mcode_exec.config import agent_prompt
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.executor import outcome
+from mcode_exec.executor.agent_task import agent_task
 from mcode_exec.executor.ports import TurnPorts
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.supervisor import Supervisor
@@ -51,9 +47,7 @@ from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import has_earlier_work, transcript
 from mcode_exec.store.database import Patience
-from mcode_exec.tools import registry
 from mcode_exec.turns.execution import execute
-from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -158,7 +152,14 @@ class TurnRun:
         )
         self._door = door
         await self._say_notices(self._history.notices)
-        task = await self._task()
+        task, notices = agent_task(
+            self._invocation,
+            prepared,
+            turn_id=self._turn_id,
+            judge=self._judge,
+            now_ms=runtime.clock.now_ms(),
+        )
+        await self._say_notices(notices)
         await asyncio.shield(runtime.store.on_thread(self._keep_attachments))
         await self._commit_prompt(door, task)
         await self._say_turn_started(task)
@@ -201,56 +202,6 @@ class TurnRun:
 
     def _set_phase(self, phase: str) -> None:
         self._supervisor.phase = phase
-
-    async def _task(self) -> AgentTask:
-        prepared, invocation = self._prepared, self._invocation
-        model = prepared.model
-        offered = list(prepared.settings.tools)
-        if prepared.rules.may_hide:
-            judge = self._judge()
-            offered = [name for name in offered if not judge.hides(_permission_of(name))]
-        tools = registry.schemas(offered) if model.info.takes_tools else ()
-        return AgentTask(
-            turn_id=self._turn_id,
-            agent=prepared.agent.name if prepared.agent else None,
-            model=model.info,
-            endpoint=model.endpoint,
-            system=await self._system_prompt(tuple(tool.name for tool in tools)),
-            tools=tools,
-            effort=prepared.effort,
-            limits=prepared.settings.limits,
-            deadline_s=invocation.started_monotonic_s + prepared.settings.timeout_s
-            if prepared.settings.timeout_s is not None
-            else None,
-        )
-
-    async def _system_prompt(self, tools: tuple[str, ...]) -> str:
-        prepared, invocation = self._prepared, self._invocation
-        instructions = read_instructions(
-            workspace=prepared.choice.workspace,
-            git_root=prepared.git_root,
-            further=prepared.settings.config.instructions,
-            with_project=not invocation.no_project_instructions,
-        )
-        await self._say_notices(instructions.notices)
-        head = git.head_state(prepared.git_root) if prepared.git_root is not None else None
-        machine = os.uname()
-        return system_prompt(
-            PromptFacts(  # noqa: S604  `shell` is a fact here, not an order
-                workspace=prepared.choice.workspace,
-                platform=f"{machine.sysname.lower()} {machine.machine}",
-                shell="bash",
-                date=time.strftime("%Y-%m-%d", time.gmtime(self._runtime.clock.now_ms() // 1000)),
-                preset=prepared.preset,
-                tools=tools,
-                git_branch=head.branch if head is not None else None,
-                instructions=instructions.sections,
-                base_text=prepared.base_prompt,
-                agent_prompt=agent_prompt(prepared.agent) if prepared.agent is not None else None,
-                append_text=invocation.append_system_prompt,
-                size="small" if prepared.model.is_small else "full",
-            )
-        )
 
     def _keep_attachments(self) -> None:
         for attachment in self._prepared.prompt.attachments:
@@ -341,10 +292,6 @@ class TurnRun:
             await self._sink.event(
                 TurnFailed(status=result.status, error=result.error, duration_ms=duration_ms)
             )
-
-
-def _permission_of(tool: str) -> str:
-    return "edit" if tool in ("write", "edit") else tool
 
 
 def _prefix_body(system: str, tools: tuple[ToolSchema, ...]) -> bytes:

@@ -1,0 +1,88 @@
+"""What one turn's agent gets: its model, tools, limits, and a system prompt with the facts of this place."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mcode_exec.agent.instructions import Instructions, read_instructions
+from mcode_exec.agent.ports import AgentTask
+from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
+from mcode_exec.config import agent_prompt
+from mcode_exec.executor.preparation import Prepared
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.tools import registry
+from mcode_exec.workspace import git
+
+if TYPE_CHECKING:
+    from mcode_exec.permissions.judge import Judge
+
+
+def agent_task(
+    invocation: Invocation, prepared: Prepared, *, turn_id: str, judge: Callable[[], Judge], now_ms: int
+) -> tuple[AgentTask, tuple[tuple[str, str], ...]]:
+    """The task, and the notices (code, message) of the instructions that went into it.
+
+    `judge` is asked only where a rule may hide a tool.
+    """
+    model = prepared.model
+    offered = list(prepared.settings.tools)
+    if prepared.rules.may_hide:
+        offered = [name for name in offered if not judge().hides(_permission_of(name))]
+    tools = registry.schemas(offered) if model.info.takes_tools else ()
+    instructions = read_instructions(
+        workspace=prepared.choice.workspace,
+        git_root=prepared.git_root,
+        further=prepared.settings.config.instructions,
+        with_project=not invocation.no_project_instructions,
+    )
+    task = AgentTask(
+        turn_id=turn_id,
+        agent=prepared.agent.name if prepared.agent else None,
+        model=model.info,
+        endpoint=model.endpoint,
+        system=_system(
+            invocation, prepared, instructions, tools=tuple(tool.name for tool in tools), now_ms=now_ms
+        ),
+        tools=tools,
+        effort=prepared.effort,
+        limits=prepared.settings.limits,
+        deadline_s=invocation.started_monotonic_s + prepared.settings.timeout_s
+        if prepared.settings.timeout_s is not None
+        else None,
+    )
+    return task, instructions.notices
+
+
+def _system(
+    invocation: Invocation,
+    prepared: Prepared,
+    instructions: Instructions,
+    *,
+    tools: tuple[str, ...],
+    now_ms: int,
+) -> str:
+    head = git.head_state(prepared.git_root) if prepared.git_root is not None else None
+    machine = os.uname()
+    return system_prompt(
+        PromptFacts(  # noqa: S604  `shell` is a fact here, not an order
+            workspace=prepared.choice.workspace,
+            platform=f"{machine.sysname.lower()} {machine.machine}",
+            shell="bash",
+            date=time.strftime("%Y-%m-%d", time.gmtime(now_ms // 1000)),
+            preset=prepared.preset,
+            tools=tools,
+            git_branch=head.branch if head is not None else None,
+            instructions=instructions.sections,
+            base_text=prepared.base_prompt,
+            agent_prompt=agent_prompt(prepared.agent) if prepared.agent is not None else None,
+            append_text=invocation.append_system_prompt,
+            size="small" if prepared.model.is_small else "full",
+        )
+    )
+
+
+def _permission_of(tool: str) -> str:
+    return "edit" if tool in ("write", "edit") else tool
