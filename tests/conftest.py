@@ -13,8 +13,10 @@ from tests.support.peer import Peer
 from tests.support.steps import say
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 
-# Under nohup the children of the tests would ignore it too, as they should, and some tests send it.
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+# What nohup or a script's `… &` ignores, the children of the tests would ignore too, as they should; tests send it.
+for _signum in (signal.SIGHUP, signal.SIGQUIT):
+    signal.signal(_signum, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=[ANTHROPIC, CHAT, RESPONSES])
