@@ -6,10 +6,13 @@ import os
 import posixpath
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from mcode_exec.permissions import explain
 from mcode_exec.permissions.effects import effects, paths_read
 from mcode_exec.permissions.floor import command_floor, may_concern, redirect_floor, script_floor
 from mcode_exec.permissions.guesses import guesses
+from mcode_exec.permissions.options import without_leading_options
 from mcode_exec.permissions.paths import PathJudge
 from mcode_exec.permissions.places import Places, is_no_file, normal
 from mcode_exec.permissions.presets import preset_rule
@@ -74,6 +77,10 @@ class CommandJudge:
             why = command_floor(command, self._places)
             if why:
                 yield explain.by_floor("bash", command.text, why)
+            for words in without_leading_options(command.words):
+                rule = self._book.find_for_guess(structs.replace(command, words=words), command)
+                if rule is not None:
+                    yield self._decided(command.text, rule, self._hint(command))
             decision, is_allowed_by_user = self._main(command, is_lifted=allowed_above)
             allowed_above = allowed_above or is_allowed_by_user
             yield decision

@@ -36,6 +36,26 @@ def operands(words: tuple[Word, ...], valued: str = "") -> list[Word]:
     return found
 
 
+def without_leading_options(words: tuple[Word, ...]) -> list[tuple[Word, ...]]:
+    """The command as if it had no options before its first operand: `git -C . push` is a `git push`.
+
+    Any of them may take the next word, so there may be several; none where there are no such options.
+    """
+    begins, found = {1}, []
+    for at in range(1, len(words)):
+        if at not in begins:
+            continue
+        text = words[at].text
+        if not text.startswith("-") or text == "-":
+            if at > 1:
+                found.append((words[0], *words[at:]))
+            continue
+        begins.add(at + 1)
+        if "=" not in text and text != "--" and not words[min(at + 1, len(words) - 1)].text.startswith("-"):
+            begins.add(at + 2)
+    return found
+
+
 def has_option(words: tuple[Word, ...], short: str = "", *names: str) -> bool:
     """Whether a one-letter option stands in any cluster, or a long one in full or shortened as GNU allows."""
     for word in words[1:]:

@@ -243,6 +243,31 @@ def test_a_deny_rule_holds_behind_wrappers_and_quotes(script: str, verdict: Verd
         assert verdict(script, preset, deny=["bash:rm *"]) == "deny"
 
 
+@pytest.mark.parametrize(
+    ("script", "rule", "expected"),
+    [
+        ("git -C . push o", "git push*", "deny"),
+        ("git --no-pager push", "git push*", "deny"),
+        ("git -c user.name=ci push o x", "git push*", "deny"),
+        ("git --git-dir=.git --work-tree . -C x push", "git push*", "deny"),
+        ("git -c a=b -c c=d --no-pager -p push --force", "git push --force*", "deny"),
+        ("cd x && env A=1 git -C y push", "git push*", "deny"),
+        ("npm --prefix . publish --dry-run", "npm publish*", "deny"),
+        ("docker --host tcp://h compose down", "docker compose down*", "deny"),
+        ("kubectl -n prod delete pod p", "kubectl delete *", "deny"),
+        ("make -C sub deploy", "make deploy", "deny"),
+        ("git -C . status", "git push*", "allow"),
+        ("git log --grep push", "git push*", "allow"),
+        ("git commit -m push", "git push*", "allow"),
+        ("git -C push status", "git push*", "deny"),  # git's options are not known here: in doubt it is meant
+    ],
+)
+def test_a_deny_rule_on_a_subcommand_holds_behind_the_options_of_the_program(
+    script: str, rule: str, expected: str, verdict: Verdict
+) -> None:
+    assert verdict(script, "full", deny=[f"bash:{rule}"]) == expected
+
+
 @pytest.mark.parametrize("script", SUBSTITUTIONS)
 def test_what_is_substituted_is_judged_as_well(script: str, verdict: Verdict) -> None:
     assert verdict(script, "full", deny=["bash:rm *"]) in ("deny", "ask")
