@@ -86,12 +86,12 @@ def config_file(flag: str | None, env: Mapping[str, str]) -> str | None:
 def own_directories(env: Mapping[str, str]) -> tuple[str, ...]:
     """Where mcode keeps data and configuration of this user, whatever a single run uses instead."""
     unnamed = {name: value for name, value in env.items() if name not in ("MCODE_HOME", "MCODE_CONFIG")}
+    # a cron job has none of the variables that a shell sets
+    plain = {name: value for name, value in unnamed.items() if not name.startswith("XDG_")}
     # nothing is kept where no directory can be told
-    found = [path for variables in (env, unnamed) if (path := find_data_dir(None, variables)) is not None]
-    config = config_file(None, unnamed)
-    if config is not None:
-        found.append(os.path.dirname(config))
-    return tuple(dict.fromkeys(found))
+    found = [path for names in (env, unnamed, plain) if (path := find_data_dir(None, names)) is not None]
+    configs = [path for names in (unnamed, plain) if (path := config_file(None, names)) is not None]
+    return tuple(dict.fromkeys((*found, *map(os.path.dirname, configs))))
 
 
 def user_path(text: str, env: Mapping[str, str], *, name: str, base: str | None = None) -> str:

@@ -36,6 +36,8 @@ class AgentTask(Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
     system: str
     tools: tuple[ToolSchema, ...]
+    #: tools that a rule denies as a whole: not offered, and a call of one is denied
+    hidden_tools: frozenset[str] = frozenset()
     effort: str | None
     limits: Limits
     #: monotonic second at which the turn is aborted; None: never

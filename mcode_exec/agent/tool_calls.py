@@ -35,6 +35,7 @@ _UNREPRESENTABLE = (
     " give it as an escape sequence of the language, or let a command produce it"
 )
 
+_MAX_PATTERN = 1000  # characters of what was denied that a denial repeats
 _CUT_OFF = "aborted: the run was stopped before this finished; its effects may remain"
 _NOT_BEGUN = "not run: the run was stopped before this was started; it has changed nothing"
 
@@ -122,13 +123,17 @@ class StepCalls:
         await self._finish(call, result, images)
 
     def _unusable(self, call: ToolCallBlock) -> ToolResultBlock | None:
-        if call.name not in self._offered:
+        if call.name not in self._offered and not self._is_hidden(call.name):
             known = ", ".join(sorted(self._offered)) or "none"
             return _failure(call, f"there is no tool {call.name!r} here; the tools are: {known}")
         if call.broken_arguments is not None:
             return _failure(call, _UNREPRESENTABLE if call.arguments else _NO_OBJECT)
         problem = registry.check_arguments(call.name, call.arguments)
         return _failure(call, problem) if problem is not None else None
+
+    def _is_hidden(self, name: str) -> bool:
+        """Whether the tool is one of the turn's, only not offered because a rule denies all that it does."""
+        return name in self._task.hidden_tools
 
     def _denied(self, call: ToolCallBlock) -> ToolResultBlock | None:
         context = self._ports.tool_context(call.id)
@@ -151,7 +156,7 @@ class StepCalls:
             metadata={
                 "verdict": decision.verdict,
                 "permission": decision.permission,
-                "pattern": decision.pattern,
+                "pattern": _shortened(decision.pattern),
             },
         )
 
@@ -198,11 +203,15 @@ def _failure(call: ToolCallBlock, message: str) -> ToolResultBlock:
     return ToolResultBlock(call_id=call.id, name=call.name, content=message, is_error=True, status="error")
 
 
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MAX_PATTERN else text[: _MAX_PATTERN - 1] + "…"
+
+
 def _denial(tool: str, decision: Decision) -> PermissionDenial:
     return PermissionDenial(
         tool=tool,
         permission=decision.permission,
-        pattern=decision.pattern,
+        pattern=_shortened(decision.pattern),
         rule=str(decision.rule) if decision.rule is not None else None,
         verdict="ask" if decision.verdict == "ask" else "deny",
         reason=decision.reason,

@@ -28,9 +28,10 @@ def agent_task(
     `judge` is asked only where a rule may hide a tool.
     """
     model = prepared.model
-    offered = list(prepared.settings.tools)
+    hidden: frozenset[str] = frozenset()
     if prepared.rules.may_hide:
-        offered = [name for name in offered if not judge().hides(_permission_of(name))]
+        hidden = frozenset(name for name in prepared.settings.tools if judge().hides(_permission_of(name)))
+    offered = [name for name in prepared.settings.tools if name not in hidden]
     tools = registry.schemas(offered) if model.info.takes_tools else ()
     instructions = read_instructions(
         workspace=prepared.choice.workspace,
@@ -47,6 +48,7 @@ def agent_task(
             invocation, prepared, instructions, tools=tuple(tool.name for tool in tools), now_ms=now_ms
         ),
         tools=tools,
+        hidden_tools=hidden,
         effort=prepared.effort,
         limits=prepared.settings.limits,
         deadline_s=invocation.started_monotonic_s + prepared.settings.timeout_s

@@ -14,7 +14,7 @@ import fcntl
 import os
 import stat
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mcode_exec import paths
 from mcode_exec.errors import OutputWriteFailedError
@@ -43,6 +43,10 @@ def descriptor_of(path: str) -> int | None:
     return None
 
 
+#: whether lines go into the file: yes, yes but another run was writing it, or no, because it is
+Lines = Literal["begun", "taken", "left"]
+
+
 class OutputFile:
     """One flag's target: found and checked by `prepare`, then written whole (`put`) or line by line."""
 
@@ -57,6 +61,8 @@ class OutputFile:
         self._refusal: OutputWriteFailedError | None = None
         #: replaced by rename; else written in place
         self._is_atomic = False
+        #: of the regular file that stands there; what is written in its place keeps it
+        self._mode: int | None = None
         #: in place: a regular file of ours, or what the writer thread owns
         self._fd: int | None = None
         self.channel: Channel | None = None
@@ -87,6 +93,8 @@ class OutputFile:
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if stat.S_ISREG(mode):
+            if os.path.exists(self.path):
+                self._mode = stat.S_IMODE(mode)
             self._take_regular()
         else:
             self.channel = self._writer.open_channel(await self._open_special(stat.S_ISFIFO(mode)))
@@ -166,6 +174,7 @@ class OutputFile:
         temporary, fd = _create_beside(target)
         try:
             try:
+                self._keep_mode(fd)
                 write_fully(fd, data)
                 os.fsync(fd)
             finally:
@@ -177,23 +186,45 @@ class OutputFile:
                 raise
             _overwrite(target, data)
 
-    def start_lines(self, *, takes_over: bool) -> bool:
-        """Begin the file anew, so that `append` adds to it; False where another run is writing it.
+    def _keep_mode(self, fd: int) -> None:
+        if self._mode is not None:
+            os.fchmod(fd, self._mode)
 
-        That one's lines are lost only to a run that `takes_over`.  The lock is held until `close`.
+    def start_lines(self, *, takes_over: bool) -> Lines:
+        """Begin the file anew, so that `append` adds to it, unless another run is writing it.
+
+        Who `takes_over` gets a file of its own in that one's place.  The lock is held until `close`.
         """
         if self.channel is not None or self._fd is not None:
-            return True
+            return "begun"
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-            if not _is_free(fd) and not takes_over:
-                os.close(fd)
-                return False
-            self._fd = fd
-            os.truncate(fd, 0)
+            if _is_free(fd):
+                self._keep_mode(fd)
+                self._fd = fd
+                os.truncate(fd, 0)
+                return "begun"
+            os.close(fd)
+            if takes_over:
+                self._fd = self._put_in_place()
+                return "taken"
         except OSError as error:
             raise self._failed(error) from error
-        return True
+        return "left"
+
+    def _put_in_place(self) -> int:
+        """An empty file of ours under the name; who has the old one open goes on in that, unseen."""
+        target = os.path.realpath(self.path)
+        temporary, fd = _create_beside(target)
+        try:
+            self._keep_mode(fd)
+            _is_free(fd)
+            os.rename(temporary, target)
+        except BaseException:
+            os.close(fd)
+            os.unlink(temporary)
+            raise
+        return fd
 
     def append(self, data: bytes) -> None:
         """Add whole lines at once; the caller has waited for the channel's room."""

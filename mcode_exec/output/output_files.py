@@ -146,8 +146,17 @@ class OutputFiles:
     def _start_events(self, *, takes_over: bool) -> None:
         """Begin the file with what was said so far, unless another run writes it.  Raises: OutputWriteFailedError."""
         events, early = self._events, self._early_lines
-        if events is None or early is None or not events.start_lines(takes_over=takes_over):
+        if events is None or early is None:
             return
+        lines = events.start_lines(takes_over=takes_over)
+        if lines == "left":
+            return
+        if lines == "taken":
+            self._tell(
+                OutputWriteFailedError(
+                    f"--events: another run was writing {events.path!r}; it is this run's now."
+                )
+            )
         self._early_lines = None
         if early:
             events.append(b"".join(early))

@@ -25,8 +25,26 @@ MASK = "***"
 
 #: docs/contract.md §7
 _SECRET_WORDS = frozenset(
-    ("KEY", "APIKEY", "TOKEN", "SECRET", "SECRETS", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS", "PAT")
+    [
+        "KEY",
+        "KEYS",
+        "APIKEY",
+        "TOKEN",
+        "TOKENS",
+        "SECRET",
+        "SECRETS",
+        "PASSPHRASE",
+        "PASS",
+        "AUTH",
+        "COOKIE",
+        "COOKIES",
+        "CREDENTIAL",
+        "CREDENTIALS",
+        "PAT",
+    ]
 )
+_SECRET_ENDINGS = ("APIKEY", "PRIVATEKEY", "TOKEN", "SECRET", "_PWD", "PGPASS")
+
 
 #: values that are set where a secret is expected but mask half of every text
 # fmt: off
@@ -68,7 +86,7 @@ def is_secret_name(name: str) -> bool:
     upper = name.upper()
     return (
         not _SECRET_WORDS.isdisjoint(upper.split("_"))
-        or upper.endswith(("APIKEY", "_PWD"))
+        or upper.endswith(_SECRET_ENDINGS)
         or "PASSWORD" in upper
         or "PASSWD" in upper
     )

@@ -87,4 +87,15 @@ class OutputCapture:
                 self.spilled_bytes += written
                 view = view[written:]
         except OSError:
+            # a full disk: what is half there is of less use than its room
             self._is_full = True
+            self._remove()
+
+    def _remove(self) -> None:
+        path, self.spill_path = self.spill_path, None
+        self.close()
+        if path is not None:
+            try:
+                os.unlink(path)
+            except OSError:
+                pass

@@ -115,5 +115,9 @@ def write_output(raw: bytes, path: str) -> bool:
         with open(private_open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW), "wb") as file:
             file.write(raw)
     except OSError:
+        try:
+            os.unlink(path)  # a full disk: what is half there is of less use than its room
+        except OSError:
+            pass
         return False
     return True

@@ -326,3 +326,23 @@ def test_a_prompt_that_is_to_be_replaced_by_its_answer_survives_a_refusal(mcode:
     mcode.exec("--input", "p.md", "-o", "link.md").check(0)
     assert Path(prompt).read_text() == "improved\n"
     assert "improve this" in json.dumps(mcode.messages()[0])
+
+
+def test_an_admitted_run_gets_an_events_file_of_its_own_from_one_that_is_writing_it(
+    mcode: Mcode, peer: Peer
+) -> None:
+    gate = Gate()
+    peer.script(gated(say("first"), gate), say("second"))
+    (mcode.workspace / "e").write_text("")
+    (mcode.workspace / "e").chmod(0o600)
+    first = mcode.start("exec", "hi", "--events", "e")
+    gate.wait_reached()
+    second = mcode.exec("hi", "--events", "e").check(0)
+    assert "another run was writing" in second.err
+    gate.open()
+    first.finish().check(0)
+    lines = [json.loads(line) for line in (mcode.workspace / "e").read_text().splitlines()]
+    assert len({line["runId"] for line in lines}) == 1
+    assert lines[-1]["result"]["output"] == "second"
+    assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
+    assert (mcode.workspace / "e").stat().st_mode & 0o777 == 0o600

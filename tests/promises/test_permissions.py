@@ -811,3 +811,24 @@ def test_a_denial_names_what_it_was_asked_for(mcode: Mcode, peer: Peer) -> None:
     peer.script(call("bash", {"command": "git push"}), say("done"))
     denial = mcode.exec("go", *JSON).check(5).result["permissionDenials"][0]
     assert (denial["verdict"], denial["rule"]) == ("ask", "ask bash:*")
+
+
+@pytest.mark.parametrize("how", ["--deny", "--permission"])
+def test_a_tool_that_is_denied_as_a_whole_is_a_denial_when_it_is_called_all_the_same(
+    mcode: Mcode, peer: Peer, how: str
+) -> None:
+    peer.script(call("write", {"file_path": "x", "content": "y"}), say("done"))
+    value = "edit:*" if how == "--deny" else "read-only"
+    result = mcode.exec("go", how, value, "--output-format", "json").check().result
+    assert [denial["tool"] for denial in result["permissionDenials"]] == ["write"]
+    assert result["toolErrors"] == 0
+    assert "write" not in [tool["name"] for tool in peer.calls[0].json["tools"]]
+    peer.script(call("write", {"file_path": "x", "content": "y"}), say("done"))
+    result = mcode.exec("go", "--tools", "read", "--output-format", "json").check().result
+    assert (result["permissionDenials"], result["toolErrors"]) == ([], 1)
+
+
+def test_a_denial_does_not_repeat_a_script_of_any_length(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "sudo echo " + "x" * 300_000}), say("done"))
+    run = mcode.exec("go", "--output-format", "json").check(5)
+    assert len(run.out) < 20_000

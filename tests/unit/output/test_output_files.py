@@ -80,12 +80,18 @@ def result(**fields: Any) -> Result:
     return Result(**{"run_id": "run_1", "status": "succeeded", "exit_code": 0, "output": "done", **fields})
 
 
-def test_a_regular_file_is_replaced_as_a_whole_with_the_callers_umask(tmp_path: Path) -> None:
-    target = tmp_path / "r.json"
-    target.write_bytes(b"old")
-    held = target.open("rb")
+def test_a_regular_file_is_replaced_as_a_whole_and_keeps_its_mode_or_has_the_callers_umask(
+    tmp_path: Path,
+) -> None:
     before = os.umask(0o027)
     try:
+        put(tmp_path / "r.json", b"new")
+        assert stat.S_IMODE((tmp_path / "r.json").stat().st_mode) == 0o640
+        (tmp_path / "r.json").unlink()
+        target = tmp_path / "r.json"
+        target.write_bytes(b"old")
+        target.chmod(0o604)
+        held = target.open("rb")
         put(target, b"new")
     finally:
         os.umask(before)
@@ -93,7 +99,7 @@ def test_a_regular_file_is_replaced_as_a_whole_with_the_callers_umask(tmp_path: 
     assert target.read_bytes() == b"new"
     with held:
         assert held.read() == b"old"
-    assert stat.S_IMODE(target.stat().st_mode) == 0o640
+    assert stat.S_IMODE(target.stat().st_mode) == 0o604
     assert list(tmp_path.iterdir()) == [target]
 
 

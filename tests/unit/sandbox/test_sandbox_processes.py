@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
@@ -143,6 +144,21 @@ def test_a_file_that_has_reached_its_bound_says_how_much_it_holds(tmp_path: Path
     assert "its first 200000 bytes are in /f" in text
     whole = join("head", "tail", total_bytes=300_000, total_lines=None, path="/f", file_bytes=300_000)
     assert "the whole output is in /f" in whole
+
+
+def test_a_file_that_the_disk_does_not_take_is_removed_again(tmp_path: Path) -> None:
+    path = tmp_path / "out.txt"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    capture = OutputCapture(str(path))
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, before[1]))
+        for _ in range(5):
+            capture.add(b"x" * 100_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        capture.close()
+    assert (capture.total_bytes, capture.spill_path, path.exists()) == (500_000, None, False)
+    assert capture.tail.endswith(b"x")
 
 
 def test_a_small_output_leaves_no_file(tmp_path: Path) -> None:
