@@ -9,7 +9,6 @@ foreseen.
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +22,7 @@ from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.effort import effort_of
 from mcode_exec.executor.models import Reach, reach
 from mcode_exec.executor.prompt import Prompt
-from mcode_exec.executor.runtime import unusable_data
+from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.executor.turn_plan import (
     TurnPlan,
     check_attachments,
@@ -39,7 +38,6 @@ from mcode_exec.records.history import TextBlock
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.sessions import making
 from mcode_exec.store.database import Store
-from mcode_exec.store.filesystem import check_directory
 from mcode_exec.workspace import git
 
 
@@ -51,7 +49,7 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     )
     data = None if invocation.ephemeral else paths.data_dir(invocation.data_dir, env)
     if data is not None:
-        _check_data_directory(data)
+        check_data_directory(data)
     async with _looking(data) as store:
         workspace = workspace_of(invocation, env)
         if workspace is None:
@@ -116,20 +114,6 @@ def _checked_outputs(invocation: Invocation, data: str | None) -> dict[str, str]
     for flag, path in given.items():
         check_target(flag, path, data=data)
     return given
-
-
-def _check_data_directory(data: str) -> None:
-    """Raise StoreFailedError unless the store is there, or could be made."""
-    if os.path.isdir(data):
-        check_directory(data)
-        return
-    nearest = data
-    while not os.path.lexists(nearest):
-        nearest = os.path.dirname(nearest)
-    if not os.path.isdir(nearest):
-        raise unusable_data(data, os.strerror(errno.ENOTDIR))
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise unusable_data(data, os.strerror(errno.EACCES))
 
 
 @asynccontextmanager

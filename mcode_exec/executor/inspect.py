@@ -14,7 +14,6 @@ import msgspec
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.faults import fault
-from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Session
 from mcode_exec.records.shown import shown
@@ -32,7 +31,7 @@ _EXPORT_BATCH = 80
 
 @asynccontextmanager
 async def _open(data_dir: str | None, env: Mapping[str, str]) -> AsyncIterator[Runtime]:
-    runtime = await Runtime.open(Invocation(run_id="", data_dir=data_dir), dict(env))
+    runtime = await Runtime.look(data_dir, dict(env))
     try:
         yield runtime
     finally:

@@ -8,7 +8,9 @@ the result of it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 #: how long the end of a run waits for what dead ones left to be gone; the next run goes on with it
 _REMOVING_S = 1.0
+_BEING_MADE_S = 5.0
 
 
 class Runtime:
@@ -74,6 +77,17 @@ class Runtime:
             raise
         return runtime
 
+    @classmethod
+    async def look(cls, data_dir: str | None, env: Mapping[str, str]) -> Runtime:
+        """Likewise for who only looks: where no run has made a store there is an empty one, and none is made."""
+        data = paths.data_dir(data_dir, env)
+        if os.path.lexists(paths.database_file(data)):
+            return await cls.open(Invocation(run_id="", data_dir=data_dir), env)
+        check_data_directory(data)
+        runtime = cls(env=env, data=data, private=None, clock=SystemClock())
+        runtime._store = await Store.open_read_only(None, runtime.clock)
+        return runtime
+
     async def _open(self) -> None:
         run_dir = paths.run_dir(self.data)
         try:
@@ -85,6 +99,7 @@ class Runtime:
         except OSError as error:
             raise unusable_data(self.data, error.strerror or str(error)) from error
         check_directory(self.data)
+        _check_not_emptied(paths.database_file(self.data), self.sessions_dir)
         self._owner = Owner.hold(run_dir)
         self._store = await Store.open(paths.database_file(self.data), self.clock)
         dead = await recover(self._store, self._owner, self.clock)
@@ -186,3 +201,36 @@ def unusable_data(data: str, reason: str) -> StoreFailedError:
     return StoreFailedError(
         f"the data directory {data} cannot be used: {reason}; name another with --data-dir or MCODE_HOME"
     )
+
+
+def check_data_directory(data: str) -> None:
+    """Raise StoreFailedError unless the store is there, or could be made; nothing is made."""
+    if os.path.isdir(data):
+        check_directory(data)
+        return
+    nearest = data
+    while not os.path.lexists(nearest):
+        nearest = os.path.dirname(nearest)
+    if not os.path.isdir(nearest):
+        raise unusable_data(data, os.strerror(errno.ENOTDIR))
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise unusable_data(data, os.strerror(errno.EACCES))
+
+
+def _check_not_emptied(database: str, sessions_dir: str) -> None:
+    """A database without a byte beside histories is one that was lost, not a new one.
+
+    Raises: StoreFailedError.  One that is seconds old is being made, by another process.
+    """
+    try:
+        status = os.stat(database)
+    except OSError:
+        return
+    if status.st_size or time.time() - status.st_mtime < _BEING_MADE_S:
+        return
+    with os.scandir(sessions_dir) as histories:
+        if next(histories, None) is not None:
+            raise StoreFailedError(
+                f"{database} is empty, although {sessions_dir} holds histories; put a backup in its place, "
+                "or move it away to begin anew without them"
+            )

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
 STALL_S = 2.0
 
 
+#: errors after which the same session cannot go on
+_DEAD_ENDS = ("LLM_CONTEXT_OVERFLOW", "HISTORY_CORRUPT")
+
+
 class SinkOptions(Struct, frozen=True, kw_only=True):
     """What the command line says about output."""
 
@@ -308,8 +312,8 @@ class TextSink(BaseSink):
     def _say_session(self, result: Result) -> None:
         flags = self._options.continue_flags
         if result.session_id is not None and flags is not None:
-            is_full = result.error is not None and result.error.code == "LLM_CONTEXT_OVERFLOW"
-            line = narration.read_line if is_full else narration.continue_line
+            leads_nowhere = result.error is not None and result.error.code in _DEAD_ENDS
+            line = narration.read_line if leads_nowhere else narration.continue_line
             self.say(line(result.session_id, self._options.program, flags))
 
 

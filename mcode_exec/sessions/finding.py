@@ -10,6 +10,7 @@ from mcode_exec.errors import SessionError
 from mcode_exec.ids import is_session_id, is_session_prefix
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Project, Session
+from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import message_rows, session_rows
 from mcode_exec.store.database import Store
 
@@ -90,9 +91,9 @@ async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
         wanted = limit
         sessions = await store.read(lambda n=wanted: session_rows.newest_conversations(workspace, n))  # type: ignore[misc]
         for session in sessions[len(gone) :]:
-            directory = os.path.join(sessions_dir, session.history_relative_dir)
-            if session.history_bytes and not os.path.isdir(directory):
-                gone.append(f"session {session.id} is passed over: its history {directory} is gone")
+            history = history_paths(sessions_dir, session.history_relative_dir).messages
+            if session.history_bytes and not os.path.lexists(history):
+                gone.append(f"session {session.id} is passed over: its history {history} is gone")
                 continue
             return Found(session=session, notices=_of_gone(gone))
         if len(sessions) < limit:

@@ -145,7 +145,8 @@ def open_history(
     except FileNotFoundError:
         if known_bytes:
             raise HistoryCorruptError(
-                f"the history of session {session_id} is missing: {paths.messages} does not exist",
+                f"the history of session {session_id} is missing: {paths.messages} does not exist; put it back, "
+                f"or begin a new session (`mcode sessions show {session_id}` shows what else is kept of this one)",
                 path=paths.messages,
             ) from None
         return history

@@ -380,3 +380,53 @@ def test_a_clean_run_leaves_no_lock_and_no_stray_file(mcode: Mcode) -> None:
     relative = directory.relative_to(mcode.data / "sessions").as_posix()
     assert mcode.query("SELECT history_relative_dir FROM sessions") == [{"history_relative_dir": relative}]
     assert relative.startswith(time.strftime("%Y/%m/%d/", time.gmtime(started_s)))
+
+
+def test_a_database_that_was_emptied_beside_histories_is_no_new_one(mcode: Mcode, peer: Peer) -> None:
+    mcode.exec("hi").check()
+    database = mcode.data / "mcode.db"
+    for side in mcode.data.glob("mcode.db-*"):
+        side.unlink()
+    database.write_bytes(b"")
+    os.utime(database, (1, 1))
+    for command in (["exec", "hi"], ["exec", "--continue", "hi"], ["sessions", "list"]):
+        run = mcode.run(*command).check(74)
+        assert "is empty, although" in run.err
+    assert "is empty, although" in mcode.run("doctor").check(4).out
+    assert database.stat().st_size == 0
+    assert len(peer.calls) == 1
+    database.unlink()
+    mcode.exec("hi").check()
+
+
+@pytest.mark.parametrize(
+    ("args", "code"),
+    [
+        (("sessions", "list"), 0),
+        (("sessions", "list", "--all", "--output-format", "json"), 0),
+        (("sessions", "show", "mvs_12345678"), 4),
+        (("sessions", "export", "mvs_12345678"), 4),
+        (("sessions", "verify", "mvs_12345678", "--repair"), 4),
+        (("doctor",), 0),
+    ],
+)
+def test_who_only_looks_makes_no_data_directory(mcode: Mcode, args: tuple[str, ...], code: int) -> None:
+    typo = mcode.root / "typo" / "data"
+    mcode.run(*args, "--data-dir", typo).check(code)
+    assert not typo.parent.exists()
+    typo.mkdir(parents=True)
+    mcode.run(*args, "--data-dir", typo).check(code)
+    assert list(typo.iterdir()) == []
+
+
+def test_a_session_without_its_history_is_passed_over_and_its_error_says_what_to_do(
+    mcode: Mcode, peer: Peer
+) -> None:
+    sessions = [mcode.exec(text, "--output-format", "json").check().result["sessionId"] for text in "ab"]
+    (mcode.session_dir(sessions[1]) / "messages.jsonl").unlink()
+    run = mcode.exec("--session", sessions[1], "x").check(4)
+    assert "begin a new session" in run.err
+    assert f"sessions show {sessions[1]}" in run.err.splitlines()[-1]
+    run = mcode.exec("--continue", "x", "--output-format", "json").check()
+    assert run.result["sessionId"] == sessions[0]
+    assert sessions[1] in run.err
