@@ -7,6 +7,7 @@ answer is committed, and only committed calls run.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,8 @@ class AgentLoop:
         self._pieces: list[str] = []
         self._message_id = ""
         self._streamed = ""
+        #: text of the newest committed step that said something
+        self._committed_text: str | None = None
 
     async def run(self) -> None:
         """Run until the model answers; `state.answer` is set then.
@@ -120,12 +123,15 @@ class AgentLoop:
             max_output_tokens=output_cap(self._task.limits, state, self._task.model),
             effort=self._task.effort,
         )
+        started_s = time.monotonic()
         try:
             answer = await ports.complete(request, self._on_fact, may_be_empty=state.latest_text is not None)
         except ModelCallError as error:
+            state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
             await self._keep_failed(error.details.get("failed_usage", ()))
             raise
         except asyncio.CancelledError:
+            state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
             # What a provider bills for a request that was cut off, nobody told us.
             state.add_unreported()
             raise
@@ -150,6 +156,7 @@ class AgentLoop:
         elif isinstance(fact, AttemptDiscarded):
             emit(AttemptVoided(self._message_id, fact.reason))
             self._message_id, self._streamed = new_message_id(), ""
+            self._state.latest_text = self._committed_text
         elif isinstance(fact, RetryScheduled):
             self._state.retries += 1
             emit(CallRetrying(fact.attempt, fact.max_retries, fact.delay_ms, fact.code, fact.reason))
@@ -163,7 +170,7 @@ class AgentLoop:
         state.finish_reason = answer.finish_reason
         text = _text_of(answer)
         if text.strip():
-            state.latest_text = "".join((*self._pieces, text))
+            state.latest_text = self._committed_text = "".join((*self._pieces, text))
         ref = task.model.ref
         message = Message(role="assistant", content=answer.content)
         await self._ports.commit(

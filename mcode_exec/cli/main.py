@@ -15,6 +15,24 @@ gc.disable()
 
 import os  # noqa: E402
 import sys  # noqa: E402
+
+
+def _import_nothing_of_the_workspace() -> None:
+    """PYTHONPATH, or `-m`, may name the workspace: its modules would run in this process, with the keys."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone
+        here = ""
+    named = os.environ.get("PYTHONPATH", "")
+    if not named and sys.path[0] not in ("", here):
+        return
+    others = {os.path.join(here, entry).rstrip("/") for entry in ("", *named.split(os.pathsep))}
+    others.discard(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    sys.path[:] = [entry for entry in sys.path if os.path.join(here, entry).rstrip("/") not in others]
+
+
+_import_nothing_of_the_workspace()
+
 import time  # noqa: E402
 
 from mcode_exec.cli.noted_signals import NotedSignals, default_interrupt  # noqa: E402

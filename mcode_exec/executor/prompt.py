@@ -59,9 +59,13 @@ async def read_prompt(invocation: Invocation) -> Prompt:
         given = await _read_input(invocation.input_source, notices)
         if invocation.input_format == "json":
             given = _json_prompt(given, notices)
+        if words is not None and not given.strip():
+            empty = f"--input {invocation.input_source} gave nothing; the prompt runs without it"
+            notices.append(("input.empty", empty))
+            given = None
     blocks: list[Block] = []
     if words is not None and words.strip():
-        text = words if given is None else f"{words}\n\n<input>\n{given.rstrip(chr(10))}\n</input>"
+        text = words if given is None else f"{words}\n\n{_block('input', '', given.rstrip(chr(10)))}"
         blocks.append(TextBlock(text=text))
     elif given is not None and given.strip():
         blocks.append(TextBlock(text=given))
@@ -190,13 +194,23 @@ def _attachment_block(
             raise InvocationError(
                 f"--file {path} is neither UTF-8 text, an image (PNG, JPEG, GIF, WebP) nor a PDF"
             ) from error
-        closing = text if text.endswith("\n") else text + "\n"
-        return TextBlock(text=f'<file name="{name}">\n{closing}</file>'), None
+        return TextBlock(text=_block("file", f' name="{name}"', text)), None
     digest = hashlib.sha256(data).hexdigest()
     attachment = Attachment(digest=digest, data=data)
     if mime.startswith("image/"):
         return ImageBlock(digest=digest, mime=mime, filename=name), attachment
     return FileBlock(digest=digest, mime=mime, filename=name), attachment
+
+
+def _block(tag: str, attributes: str, text: str) -> str:
+    """`text` between tags; a text that closes such a block itself is put between others."""
+    number = 1
+    name = tag
+    while f"</{name}>" in text:
+        number += 1
+        name = f"{tag}-{number}"
+    closing = text if text.endswith("\n") else text + "\n"
+    return f"<{name}{attributes}>\n{closing}</{name}>"
 
 
 def _mime_of(path: str, data: bytes) -> str | None:

@@ -54,6 +54,13 @@ if TYPE_CHECKING:
     from mcode_exec.permissions.judge import Judge
 
 
+#: the same whatever the number of the attempt, so that attempts that came to nothing are said once
+_ATTEMPT = (
+    "[mcode: an earlier attempt of this same request did not succeed. What it has done stands above: "
+    "look before doing it again]"
+)
+
+
 class TurnRun:
     """Everything one admitted turn has open."""
 
@@ -216,13 +223,10 @@ class TurnRun:
                 f"before, it was {choice.session.workspace}]"
             )
             content = (TextBlock(text=note, synthetic=True), *content)
-        attempt = self._accepted.receipt.attempt
-        if attempt > 1 and has_earlier_work(door.records, self._prepared.prompt.content):
-            note = (
-                f"[mcode: this is attempt {attempt} of the same request; an earlier one did not succeed. "
-                "What it has done stands above: look before doing it again]"
-            )
-            content = (*content, TextBlock(text=note, synthetic=True))
+        if self._accepted.receipt.attempt > 1 and has_earlier_work(
+            door.records, self._prepared.prompt.content
+        ):
+            content = (*content, TextBlock(text=_ATTEMPT, synthetic=True))
         prefix_body = _prefix_body(task.system, task.tools)
         record = HistoryRecord(
             id=user_message_id(self._session.id, "turn:" + self._turn_id),

@@ -43,6 +43,8 @@ def descriptor_of(path: str) -> int | None:
     return None
 
 
+_PROBE = bytes(4096)
+
 #: whether lines go into the file: yes, yes but another run was writing it, or no, because it is
 Lines = Literal["begun", "taken", "left"]
 
@@ -119,8 +121,11 @@ class OutputFile:
             if error.errno not in _RENAME_REFUSED or not os.path.exists(self.path):
                 raise
             return  # no new names in that directory, but the file itself can be written
-        os.close(fd)
-        os.unlink(temporary)
+        try:
+            os.write(fd, _PROBE)  # a full disk makes files, and takes nothing in them
+        finally:
+            os.close(fd)
+            os.unlink(temporary)
         self._is_atomic = True
 
     async def _open_special(self, is_fifo: bool) -> int:

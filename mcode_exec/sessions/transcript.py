@@ -106,17 +106,16 @@ def transcript(records: Iterable[HistoryRecord]) -> tuple[Message, ...]:
 
 
 def has_earlier_work(records: Sequence[HistoryRecord], prompt: tuple[Block, ...]) -> bool:
-    """Whether a turn with this very prompt was answered by anything; the newest such turn counts."""
-    for record in reversed(records):
+    """Whether a turn with this very prompt was answered by anything."""
+    answered = {record.turn_id for record in records if record.message.role == "assistant"}
+    for record in records:
         said = tuple(
             block
             for block in record.message.content
             if not (isinstance(block, TextBlock) and block.synthetic)
         )
-        if record.message.role == "user" and said == prompt:
-            return any(
-                other.turn_id == record.turn_id and other.message.role == "assistant" for other in records
-            )
+        if record.message.role == "user" and said == prompt and record.turn_id in answered:
+            return True
     return False
 
 

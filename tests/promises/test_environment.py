@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mcode import Mcode
+from tests.support.mcode import REPOSITORY, Mcode
 from tests.support.peer import Peer
 from tests.support.steps import call, say, status
 
@@ -442,3 +442,30 @@ def test_warnings_and_python_variables_of_the_caller_do_not_reach_stdout(mcode: 
     run = mcode.exec("hi", *STREAM, env=env).check()
     assert run.events[-1]["type"] == "exec.completed"
     assert all(line.startswith("mcode: ") for line in run.err.splitlines()), run.err
+
+
+@pytest.mark.parametrize("value", [".", "src", "{workspace}", ":", "/nowhere:{workspace}/"])
+def test_modules_of_the_workspace_never_run_in_mcode(mcode: Mcode, peer: Peer, value: str) -> None:
+    trap = "import os; open('trap', 'w').write(os.environ.get('FAKE_KEY', '')); raise ImportError('shadow')\n"
+    for directory in (mcode.workspace, mcode.workspace / "src"):
+        directory.mkdir(exist_ok=True)
+        for name in (
+            "platform",
+            "click",
+            "msgspec",
+            "json",
+            "h11",
+            "sqlite3",
+            "asyncio",
+            "peewee",
+            "subprocess",
+        ):
+            (directory / f"{name}.py").write_text(trap)
+    peer.script(call("bash", {"command": "echo $PYTHONPATH"}), say("fine"))
+    own = os.pathsep + str(REPOSITORY)  # where the product is, for runs from a checkout
+    path = value.format(workspace=mcode.workspace)
+    env = {"PYTHONPATH": path + own}
+    run = mcode.exec("go", "--output-format", "json", env=env).check()
+    assert run.result["output"] == "fine"
+    assert not (mcode.workspace / "trap").exists()
+    assert path in peer.last.text

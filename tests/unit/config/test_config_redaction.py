@@ -165,7 +165,9 @@ def test_any_secret_is_masked_and_cutting_changes_nothing(text: str, secret: str
     redactor = Redactor([secret])
     whole = text[:where] + secret + text[where:]
     out = redactor.text(whole)
-    if is_maskable(secret.strip()) and "*" not in secret:  # with what stands beside it, a mask may look like one
+    if (
+        is_maskable(secret.strip()) and "*" not in secret
+    ):  # with what stands beside it, a mask may look like one
         assert secret.strip() not in out
     assert streamed(redactor, list(whole)) == out
 
