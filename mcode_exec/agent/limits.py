@@ -31,9 +31,11 @@ def check_before_call(limits: Limits, state: TurnState) -> None:
             _reached(limits, state, "tokens", str(limits.max_tokens), _UNREPORTED)
     if limits.max_cost_usd is not None:
         if state.is_unmetered:
-            _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", _UNREPORTED)
+            _reached(limits, state, "cost", f"{limits.max_cost_usd:f} USD", _UNREPORTED)
         if state.spent_usd >= limits.max_cost_usd:
-            _reached(limits, state, "cost", f"{limits.max_cost_usd} USD", f"{state.spent_usd} USD were spent")
+            _reached(
+                limits, state, "cost", f"{limits.max_cost_usd:f} USD", f"{state.spent_usd:f} USD were spent"
+            )
 
 
 _UNREPORTED = "the provider did not report what an answer used, so the limit cannot be kept any more"

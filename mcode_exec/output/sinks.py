@@ -227,11 +227,13 @@ class BaseSink:
         return (text if text.endswith("\n") else text + "\n").encode()
 
     def _say_ending(self, result: Result) -> None:
+        if result.exit_code == 0 and self._options.quiet:
+            return  # what may be said of a success is no error
         for sentence in narration.of_ending(result):
             self._say_once(result.error.message if result.error is not None else sentence, sentence)
 
     def _tell_failure(self, error: OutputWriteFailedError) -> None:
-        self._say_once(error.message, f"error: {error.message}")
+        self._say_once(error.message, f"error: {error.message} ({error.code})")
 
     def _say_once(self, message: str, sentence: str) -> None:
         """Say `sentence` unless its `message` has been told: a file's failure may also be the run's."""

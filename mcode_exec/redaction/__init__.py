@@ -19,6 +19,7 @@ from typing import Any
 
 from mcode_exec.redaction.forms import MIN_SECRET_CHARS as MIN_SECRET_CHARS
 from mcode_exec.redaction.forms import forms_of
+from mcode_exec.redaction.own_words import OWN_WORDS
 from mcode_exec.redaction.shapes import has_marker, may_be_open, open_from, shape_spans
 
 MASK = "***"
@@ -62,7 +63,12 @@ _MAX_HELD_CHARS = 16 * 1024
 
 def is_maskable(value: str) -> bool:
     """Whether `value` is long and uncommon enough to be told from ordinary text."""
-    return len(value) >= MIN_SECRET_CHARS and len(set(value)) >= 4 and value.lower() not in _COMMON_WORDS
+    return (
+        len(value) >= MIN_SECRET_CHARS
+        and len(set(value)) >= 4
+        and value.lower() not in _COMMON_WORDS
+        and not any(value in word for word in OWN_WORDS)
+    )
 
 
 def secret_values(env: Mapping[str, str], names: Iterable[str] = ()) -> list[str]:

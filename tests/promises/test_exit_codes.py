@@ -13,7 +13,19 @@ import pytest
 
 from tests.support.mcode import KEY, Mcode, Run
 from tests.support.peer import Peer
-from tests.support.steps import call, forever, hang, raw, reset, say, status, stream_error, think
+from tests.support.steps import (
+    CUT,
+    answer,
+    call,
+    forever,
+    hang,
+    raw,
+    reset,
+    say,
+    status,
+    stream_error,
+    think,
+)
 from tests.support.wire import CHAT
 
 FEW_RETRIES = 'base_delay = "10ms"\nmax_retries = 2'
@@ -423,3 +435,25 @@ def test_an_error_event_inside_a_stream_is_an_error(mcode: Mcode, peer: Peer, ap
     assert run.result["output"] is None
     assert run.result["retries"] == 2
     assert run.result["partialOutput"] in (None, "half an ans")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_text_of_a_discarded_attempt_is_no_partial_output(
+    mcode: Mcode, peer: Peer, api: str, before: bool
+) -> None:
+    earlier = [say("GOOD") + call("bash", {"command": "echo 1"})] if before else []
+    peer.script(
+        *earlier,
+        answer(say("DISCARDED"), ending=CUT),
+        call("bash", {"command": "echo 2"}),
+        status(400, {"error": {"message": "no"}}),
+    )
+    run = mcode.exec("x", "--output-format", "json").check(4)
+    assert run.result["partialOutput"] == ("GOOD" if before else None)
+    assert run.result["retries"] == 1
+
+
+def test_the_time_of_a_call_that_was_cut_off_counts(mcode: Mcode, peer: Peer) -> None:
+    peer.script(hang())
+    result = mcode.exec("x", "--timeout", "1s", "--output-format", "json").check(6).result
+    assert result["apiDurationMs"] > 0

@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 import json
 from itertools import pairwise
+from typing import Any
 from urllib.parse import quote, quote_plus
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mcode_exec.records.event import AnyEvent
+from mcode_exec.records.message import DisplayMessage
+from mcode_exec.records.result import Result
+from mcode_exec.records.session import Session
 from mcode_exec.redaction import MASK, Redactor, StreamRedactor, is_maskable, secret_values
 
 SECRET = 'pa+ss/w"örd&9 %'
@@ -189,3 +195,22 @@ def test_the_values_of_secret_variables_are_found_and_ordinary_ones_are_not() ->
         "value-of-a-password",
         "value-of-the-odd-one",
     ]
+
+
+def test_no_word_of_our_own_records_is_masked() -> None:
+    words: set[str] = set()
+
+    def collect(schema: Any) -> None:
+        if isinstance(schema, dict):
+            words.update(schema.get("properties", ()))
+            words.update(
+                word for word in (*schema.get("enum", ()), schema.get("const")) if isinstance(word, str)
+            )
+        for part in schema.values() if isinstance(schema, dict) else schema:
+            if isinstance(part, dict | list | tuple):
+                collect(part)
+
+    collect(msgspec.json.schema_components([Result, AnyEvent, DisplayMessage, Session]))
+    assert {"sessionId", "succeeded", "exec.completed"} <= words
+    assert [word for word in words if is_maskable(word)] == []
+    assert not is_maskable("complete")
