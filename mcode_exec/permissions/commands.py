@@ -12,6 +12,7 @@ from mcode_exec.permissions import explain
 from mcode_exec.permissions.effects import effects, paths_read
 from mcode_exec.permissions.floor import command_floor, may_concern, redirect_floor, script_floor
 from mcode_exec.permissions.guesses import guesses
+from mcode_exec.permissions.links import MadeLinks
 from mcode_exec.permissions.options import without_leading_options
 from mcode_exec.permissions.paths import PathJudge
 from mcode_exec.permissions.places import Places, is_no_file, normal
@@ -43,10 +44,18 @@ class CommandJudge:
         whole = self._book.find_for_pipeline(script)
         if whole is not None:
             yield self._decided(script, whole, explain.how_to_allow("bash", "*"))
+        links = MadeLinks()
+        judge = self
         for forms in parsed.commands:
-            yield from self._command(forms)
-        for redirect in parsed.redirects:
-            yield from self._redirect(redirect)
+            yield from judge._command(forms)
+            for form in forms:
+                if form.role == "main":
+                    links.note(form.command, judge._places)
+            if links.targets and judge is self:
+                linked = self._places.with_links(links.targets)
+                judge = CommandJudge(self._rules, self._book, linked, self._paths)
+        for redirect in parsed.redirects:  # of which nobody knows before which command they stand
+            yield from judge._redirect(redirect)
         for why in parsed.unparsed:
             yield self._unparsed(script, why)
         if not parsed.commands and not parsed.unparsed:
@@ -173,13 +182,14 @@ class CommandJudge:
                         if decision is not None:
                             yield decision
                 continue
-            if is_no_file(normal(path)):
-                continue
-            if permission == "read" and not ("/" in word.text or "." in word.text or _exists(path)):
-                continue
-            decision = self._paths.forbidden_by_rule(permission, path, particular=particular)
-            if decision is not None:
-                yield decision
+            for way in self._places.linked(path):
+                if is_no_file(normal(way)):
+                    continue
+                if permission == "read" and not ("/" in word.text or "." in word.text or _exists(way)):
+                    continue
+                decision = self._paths.forbidden_by_rule(permission, way, particular=particular)
+                if decision is not None:
+                    yield decision
 
     # -- redirections and the rest ------------------------------------------------------------------------------
 

@@ -133,7 +133,8 @@ def _deletion_floor(word: Word, command: Simple, places: Places, *, is_recursive
     )
     if not word.is_literal and not is_everything_in:
         return None
-    for path in places.candidates(word, command.directories) or ():
+    is_entry = word.is_literal and not word.text.endswith("/")
+    for path in places.candidates(word, command.directories, is_entry=is_entry) or ():
         for name in dict.fromkeys((normal(path), real(path) or normal(path))):
             if places.is_mcodes_own(name, below=is_recursive):
                 return _OWN_FILES if not (is_recursive and places.is_irreplaceable(name)) else _ERASES_HOME

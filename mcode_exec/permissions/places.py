@@ -37,6 +37,7 @@ _DISKS = (
     "nbd",
     "pmem",
 )
+_MOST_WAYS = 32  # meanings of one path
 _MOST_EXPANDED = 200  # files looked at that a `*` means now
 _SYSTEM_DIRECTORIES = names(
     "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /opt /proc /root /run /sbin /srv /sys /usr "
@@ -98,6 +99,33 @@ class Places:
         self._config = tuple(name for file in scope.config_files for name in _both(file))
         self._homes = _both(scope.home) if scope.home else ()
         self._case: dict[str, bool] = {}
+        self._links: dict[str, tuple[str, ...]] = {}
+
+    def with_links(self, links: dict[str, tuple[str, ...]]) -> Places:
+        """The same places where some paths lead elsewhere, by links that are still to be made."""
+        import copy
+
+        linked = copy.copy(self)
+        linked._links = links
+        return linked
+
+    def linked(self, path: str, *, is_entry: bool = False) -> tuple[str, ...]:
+        """The path and what it means behind links to be made; `is_entry`: a link at its very end is meant itself."""
+        if not self._links or not path.startswith("/"):
+            return (path,)
+        parts = [part for part in path.split("/") if part not in ("", ".")]
+        ways = ["/"]
+        for at, part in enumerate(parts):
+            ways = [normal(posixpath.join(way, part)) for way in ways]
+            if is_entry and at == len(parts) - 1:
+                break
+            for way in ways:  # grows while it is walked: links lead to links
+                if len(ways) < _MOST_WAYS:
+                    ways += [t for t in map(normal, self._links.get(way, ())) if t not in ways]
+        tail = "/" if path.endswith("/") else ""
+        return tuple(
+            dict.fromkeys((path, *(way.rstrip("/") + tail or "/" for way in ways if way != normal(path))))
+        )
 
     def names(self, path: str) -> tuple[Name, ...] | None:
         """The given and the real name, once if they are the same; None if it cannot be resolved."""
@@ -174,10 +202,12 @@ class Places:
         pattern = "*".join(glob.escape(part) for part in path_pattern.split(GLOB))
         return list(islice(glob.iglob(pattern), _MOST_EXPANDED))
 
-    def candidates(self, word: Word, directories: tuple[str, ...]) -> tuple[str, ...] | None:
+    def candidates(
+        self, word: Word, directories: tuple[str, ...], *, is_entry: bool = False
+    ) -> tuple[str, ...] | None:
         """The paths a word may mean; of an unknown or globbed one the directory it surely lies in.
 
-        None: nothing can be told.
+        None: nothing can be told.  `is_entry`: a link to be made is meant itself.
         """
         start = word.pattern
         for placeholder in (UNKNOWN, GLOB):
@@ -187,10 +217,11 @@ class Places:
             if not start and word.is_unknown:
                 return None
         if start.startswith("/"):
-            return (start,)
+            return self.linked(start, is_entry=is_entry)
         if not directories:
             return None
-        return tuple(posixpath.join(directory, start) for directory in directories)
+        paths = (posixpath.join(directory, start) for directory in directories)
+        return tuple(way for path in paths for way in self.linked(path, is_entry=is_entry))
 
 
 def is_disk(path: str) -> bool:

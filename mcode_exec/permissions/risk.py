@@ -185,11 +185,11 @@ def _by_files(command: Simple, places: Places) -> str | None:
 
 
 def _deletion(word: Word, command: Simple, places: Places, *, is_recursive: bool) -> str | None:
-    paths = places.candidates(word, command.directories)
+    is_entry = word.is_literal and not word.text.endswith("/")
+    paths = places.candidates(word, command.directories, is_entry=is_entry)
     if word.is_unknown or paths is None:
         return "what it deletes is not known before it runs"
     for path in paths:
-        is_entry = word.is_literal and not word.text.endswith("/")
         target = _entry(path) if is_entry else real(path)
         if target is None or places.is_external(target):
             return "it deletes outside of the workspace"
@@ -247,8 +247,8 @@ def reads_credential(word: Word, directories: tuple[str, ...], places: Places) -
     if start.startswith("~/"):
         start = (places.homes() or ("~",))[0] + start[1:]
     for directory in ("",) if start.startswith("/") else directories:
-        path = directory + "/" + start if directory else start
-        for name in dict.fromkeys((normal(path), real(path) or normal(path))):
+        paths = places.linked(directory + "/" + start if directory else start)
+        for name in dict.fromkeys(n for path in paths for n in (normal(path), real(path) or normal(path))):
             if is_env_file(name) or is_credential_file(name, places.homes()):
                 return True
     return False
