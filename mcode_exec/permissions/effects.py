@@ -7,11 +7,15 @@ guard against accidents with well-known tools, not a boundary.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from msgspec import Struct
 
-from mcode_exec.permissions.options import has_option, operands, subcommand, values
+from mcode_exec.permissions.archives import COMPRESSORS, compressor_writes, seven_zip_writes, tar_writes
+from mcode_exec.permissions.options import has_option, operands, subcommand, taken_apart, values
+from mcode_exec.permissions.outputs import joined, option_values, outputs, without_version, written_by_table
 from mcode_exec.permissions.script import Simple, Word, literal
+from mcode_exec.permissions.script_outputs import EDITORS, awk_writes, editor_writes, sed_writes
 from mcode_exec.permissions.vocabulary import names
 
 _DELETING = frozenset({"rm", "rmdir", "unlink", "shred", "srm", "trash", "trash-put", "gio"})
@@ -65,79 +69,94 @@ def _written(name: str, words: tuple[Word, ...]) -> list[Word]:
         return _copied(name, words)
     if name == "dd":
         return [w.tail(3) for w in words[1:] if w.text.startswith("of=")]
-    if name in ("sed", "perl") and _edits_in_place(name, words):
-        found = operands(words, "-e -f -E --expression --file" if name == "sed" else "-e -E -I -M")
-        has_script = any(w.text.startswith(("-e", "--expression", "-f", "--file")) for w in words[1:])
-        has_script = has_script or (name == "perl" and has_option(words, "eE"))
-        return found if has_script else found[1:]
-    if name == "sort":
-        return values(words, "-o", "--output")
-    if name == "curl":
-        return values(words, "-o", "--output", "--output-dir", "-D", "--dump-header", "-c", "--cookie-jar")
-    if name == "wget":
-        return values(words, "-O", "--output-document", "-P", "--directory-prefix")
-    if name in ("tar", "bsdtar"):
-        return _tar(words)
+    if name == "perl" and any(re.match(r"-[a-hj-zA-Z0]*i", w.text) for w in words[1:]):
+        found = operands(words, "-e -E -I -M")
+        return found if has_option(words, "eE") else found[1:]
     if name == "sqlite3" and not has_option(words, "", "-readonly"):
         return operands(words)[:1]
-    if name == "unzip":
-        return values(words, "-d")
-    if name == "time":
-        return values(words, "-o", "--output")
-    if name == "parallel":
-        return values(words, "--joblog", "--results", "--tmpdir")
+    reader = _READERS.get(name)
+    if reader is not None:
+        return reader(words)
+    if name in COMPRESSORS:
+        return compressor_writes(name, words)
+    if without_version(name) in ("python", "pypy"):
+        return _python(words)
+    return written_by_table(name, words)
+
+
+def _converted(words: tuple[Word, ...]) -> list[Word]:
+    """`ffmpeg -i IN … OUT`, `convert IN … png:OUT`."""
+    if len(words) < 3 or words[-2].text == "-i" or words[-1].text.startswith("-"):
+        return []
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9]*:(?!//)", words[-1].pattern)
+    return [words[-1].tail(scheme.end()) if scheme else words[-1]]
+
+
+def _python(words: tuple[Word, ...]) -> list[Word]:
+    """What modules write that are run from the command line."""
+    for at, word in enumerate(words[1:-1], 1):
+        if word.text == "-m":
+            module, rest = words[at + 1].text, words[at + 1 :]
+            if module in ("zipfile", "tarfile"):
+                inner = operands(rest)
+                return inner[:1] if has_option(rest, "c", "--create") else inner[1:2]
+            return written_by_table(module, rest) if module in ("venv", "virtualenv", "pip") else []
+        if not word.text.startswith("-"):
+            break
     return []
 
 
-def _edits_in_place(name: str, words: tuple[Word, ...]) -> bool:
-    return (
-        has_option(words, "i", "--in-place")
-        if name == "sed"
-        else any(re.match(r"-[a-hj-zA-Z0]*i", w.text) for w in words[1:])
-    )
+def _uv(words: tuple[Word, ...]) -> list[Word]:
+    sub, rest = subcommand(words)
+    return written_by_table(sub, rest[1:] if sub == "pip" else rest) if sub in ("venv", "pip") else []
+
+
+_READERS: dict[str, Callable[[tuple[Word, ...]], list[Word]]] = {
+    "sed": sed_writes,
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), awk_writes),
+    **dict.fromkeys(EDITORS, editor_writes),
+    **dict.fromkeys(("tar", "bsdtar", "gtar"), tar_writes),
+    **dict.fromkeys(("7z", "7za", "7zr", "7zz"), seven_zip_writes),
+    **dict.fromkeys(("ffmpeg", "convert", "magick"), _converted),
+    "uv": _uv,
+}
+
+
+_COPY_VALUED = names(
+    "-t --target-directory -S --suffix -m --mode -o -g --owner --group --exclude --include --strip-program"
+)
+_RSYNC_WRITING = names("--log-file --backup-dir --partial-dir -T --temp-dir --write-batch")
+_RSYNC_VALUED = _RSYNC_WRITING | names("-e --rsh -f --filter --exclude --include --files-from -B -M")
 
 
 def _copied(name: str, words: tuple[Word, ...]) -> list[Word]:
-    if has_option(words, "d", "--directory") and name == "install":
-        return operands(words, "-m --mode -o -g --owner --group")
-    target = values(words, "-t", "--target-directory") if name != "rsync" else []
-    found = operands(
-        words,
-        "-t --target-directory -S --suffix -m --mode -o -g --owner --group -e --rsh --exclude --include",
-    )
+    if name == "rsync":
+        return _synchronized(words)
+    # `cp -g`, `mv -m` and the like are no options of these; only install has owners and modes
+    valued = _COPY_VALUED if name == "install" else _COPY_VALUED - names("-m -o -g")
+    given, found = taken_apart(words, valued)
+    target = option_values(given, "-t", "--target-directory")
+    if name == "install" and has_option(words, "d", "--directory"):
+        return found
     if name == "mv":
         return target + found
     if target:
         return target
-    if name == "rsync":
-        found = [w for w in found if not is_remote(w)] if found and is_remote(found[-1]) else found
-        return found[-1:] if len(found) > 1 else []
     if len(found) == 1:
         return [literal(".")] if name == "ln" else []
     return found[-1:]
+
+
+def _synchronized(words: tuple[Word, ...]) -> list[Word]:
+    given, found = taken_apart(words, _RSYNC_VALUED)
+    written = option_values(given, *_RSYNC_WRITING)
+    return written if len(found) < 2 or is_remote(found[-1]) else [*written, found[-1]]
 
 
 def is_remote(word: Word) -> bool:
     """`host:path`, `user@host:` or a URL, as scp and rsync read their operands."""
     head, colon, _ = word.text.partition(":")
     return bool(colon) and "/" not in head and bool(head)
-
-
-def _tar(words: tuple[Word, ...]) -> list[Word]:
-    modes = words[1].text if len(words) > 1 else ""
-    extracts = ("x" in modes.lstrip("-") and not modes.startswith("--")) or has_option(
-        words, "", "--extract", "--get"
-    )
-    creates = (not modes.startswith("--") and bool(set("cru") & set(modes.lstrip("-")))) or has_option(
-        words, "", "--create"
-    )
-    if extracts:
-        return values(words, "-C", "--directory") or [literal(".")]
-    if creates:
-        named = values(words, "--file", "-f")
-        clustered = words[2:3] if re.fullmatch(r"-?[a-zA-Z]*f", modes) else ()
-        return [w for w in (*named, *clustered) if w.text != "-" and not is_remote(w)]
-    return []
 
 
 #: tests of find that leave most files alone
@@ -186,15 +205,34 @@ def _git(words: tuple[Word, ...]) -> list[Word]:
         found.extend(
             w.tail(len(o)) for w in words for o in ("--git-dir=", "--work-tree=") if w.text.startswith(o)
         )
-    inner = operands(rest, "-b -o -u -c --branch --origin --depth --reference --template --filter -j --jobs")
-    if name == "clone":
-        found.extend(inner[1:2])
-    elif name == "init":
-        found.extend(inner[:1])
-    elif name == "worktree" and inner and inner[0].text == "add":
-        found.extend(inner[1:2])
-    found.extend(values(rest, "--output", "--output-directory"))
-    return found
+    row = _GIT_OUTPUTS.get(name)
+    written = row.of(rest) if row is not None else values(rest, "--output")
+    if name in ("bundle", "submodule", "worktree"):
+        first = next((w.text for w in rest[1:] if not w.text.startswith("-")), "")
+        written = written if first in ("create", "add", "move", "remove") else []
+    for at, word in enumerate(words[: len(words) - len(rest)]):
+        if word.text == "-C":
+            written = [joined(words[at + 1], w) for w in written]
+    return found + written
+
+
+_GIT_OUTPUTS = {
+    "archive": outputs("-o --output", "--format --prefix --remote"),
+    "bundle": outputs("", "", slice(1, 2)),
+    "checkout-index": outputs("--prefix"),
+    "clone": outputs(
+        "--separate-git-dir",
+        "-b -o -u -c -j --branch --origin --depth --reference --template --filter --jobs --config --upload-pack",
+        slice(1, 2),
+    ),
+    "format-patch": outputs("-o --output-directory --output", "-v"),
+    "init": outputs("--separate-git-dir", "-b --initial-branch --template --object-format", slice(0, 1)),
+    "mv": outputs("", "", slice(None)),
+    "restore": outputs("", "-s --source", slice(None)),
+    "rm": outputs("", "", slice(None), unless="n --dry-run --cached"),
+    "submodule": outputs("", "-b --branch --name --reference --depth", slice(2, 3)),
+    "worktree": outputs("", "-b -B --reason", slice(1, 3)),
+}
 
 
 def paths_read(command: Simple) -> list[Word]:

@@ -85,6 +85,54 @@ def values(words: tuple[Word, ...], *names: str) -> list[Word]:
     return found
 
 
+def taken_apart(
+    words: tuple[Word, ...], valued: frozenset[str], *, clusters: bool = True
+) -> tuple[list[Given], list[Word]]:
+    """The `valued` options with their values, and the operands, wherever they stand.
+
+    `clusters`: `-ab` is `-a -b`; otherwise it is one option, to which only a path can be glued.
+    """
+    given: list[Given] = []
+    found: list[Word] = []
+    at = 1
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word.text == "--":
+            found.extend(words[at:])
+            break
+        if not word.text.startswith("-") or word.text == "-":
+            found.append(word)
+            continue
+        name, value = _valued_option(word, valued, clusters=clusters)
+        if name and value is None:
+            value = words[at] if at < len(words) else None
+            at += 1
+        if name:
+            given.append(Given(name, value))
+    return given, found
+
+
+def _valued_option(word: Word, valued: frozenset[str], *, clusters: bool) -> tuple[str, Word | None]:
+    """The option of a word that takes a value, and the value if it is in the same word."""
+    text = word.text
+    name, equals, _ = text.partition("=")
+    if text.startswith("--") or not clusters:
+        meant = name
+        if name not in valued:
+            meant = next(
+                (v for v in sorted(valued) if name[3:] and text[1] == "-" and v.startswith(name)), ""
+            )
+        if meant:
+            return meant, _tail(word, len(name) + 1) if equals else None
+        glued = text[:2] if text[2:3] in ("/", ".", "~") and text[:2] in valued else ""
+        return glued, _tail(word, 2) if glued else None
+    for at, letter in enumerate(text[1:], 1):
+        if f"-{letter}" in valued:
+            return f"-{letter}", _tail(word, at + 1) if text[at + 1 :] else None
+    return "", None
+
+
 def may_be_option(word: Word) -> bool:
     """Whether nobody knows that the word is no option: it starts with an unknown part or a glob."""
     return word.pattern[:1] in (UNKNOWN, GLOB)

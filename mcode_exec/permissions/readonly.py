@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from mcode_exec.permissions.effects import effects
 from mcode_exec.permissions.matching import GLOB, UNKNOWN
 from mcode_exec.permissions.options import has_option, hides_an_option, may_be_option, operands
 from mcode_exec.permissions.readonly_git import only_looks
@@ -76,6 +77,8 @@ def is_read_only(command: Simple) -> bool:
     if not words[0].is_literal or "/" in words[0].text:
         return False
     name = command.name
+    if effects(command).writes:
+        return False
     if name in _HARMLESS:
         return _is_plain_test(words) if name in ("test", "[", "[[") else True
     refused = _WITHOUT_OPTIONS.get(name)
