@@ -14,7 +14,6 @@ from mcode_exec.permissions.options import has_option, operands, values
 from mcode_exec.permissions.places import Places, normal, real
 from mcode_exec.permissions.script import Simple, Word
 
-_MOST_LINKS = 64
 _LINK_VALUED = "-t --target-directory -S --suffix"
 
 
@@ -94,8 +93,6 @@ class MadeLinks:
         return normal(path) in self._removed or not os.path.isdir(path) or os.path.islink(path)
 
     def _add(self, path: str, target: str) -> None:
-        if len(self.targets) >= _MOST_LINKS:
-            return
         parent, base = posixpath.split(normal(path))
         for name in dict.fromkeys((normal(path), posixpath.join(real(parent) or parent, base))):
             if normal(target) != name:

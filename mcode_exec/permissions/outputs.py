@@ -6,8 +6,6 @@ is no operand), and which operands are outputs.
 
 from __future__ import annotations
 
-import re
-
 from msgspec import Struct
 
 from mcode_exec.permissions.options import Given, has_option, taken_apart
@@ -147,7 +145,7 @@ def written_by_table(name: str, words: Words) -> list[Word]:
 
 
 def without_version(name: str) -> str:
-    return re.sub(r"-?\d[\d.]*$", "", name)
+    return name.rstrip("0123456789.").removesuffix("-")
 
 
 def _temporary(row: Outputs, words: Words) -> list[Word]:

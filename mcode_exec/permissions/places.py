@@ -37,7 +37,8 @@ _DISKS = (
     "nbd",
     "pmem",
 )
-_MOST_WAYS = 32  # meanings of one path
+_LONGEST_PATH = 4_096  # characters that a system takes
+_MOST_WAYS = 64  # meanings of one path
 _MOST_EXPANDED = 200  # files looked at that a `*` means now
 _SYSTEM_DIRECTORIES = names(
     "/ /bin /boot /dev /etc /home /lib /lib32 /lib64 /opt /proc /root /run /sbin /srv /sys /usr "
@@ -111,7 +112,7 @@ class Places:
 
     def linked(self, path: str, *, is_entry: bool = False) -> tuple[str, ...]:
         """The path and what it means behind links to be made; `is_entry`: a link at its very end is meant itself."""
-        if not self._links or not path.startswith("/"):
+        if not self._links or not path.startswith("/") or len(path) > _LONGEST_PATH:
             return (path,)
         parts = [part for part in path.split("/") if part not in ("", ".")]
         ways = ["/"]

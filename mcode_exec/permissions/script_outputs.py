@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 from mcode_exec.permissions.matching import UNKNOWN
 from mcode_exec.permissions.options import has_option, taken_apart
@@ -10,7 +11,8 @@ from mcode_exec.permissions.outputs import Words, option_values
 from mcode_exec.permissions.script import Word
 from mcode_exec.permissions.vocabulary import names
 
-_LONGEST = 100_000  # characters of a program
+_LONGEST = 20_000  # characters of a program
+_MOST_REDIRECTIONS = 200
 
 _SED_VALUED = names("-e --expression -f --file -l --line-length -s")
 _SED_ADDRESS = r"(?:\d+(?:~\d+)?|\$|/(?:[^/\\\n]|\\.)*/[IM]*|\\(?P<d>.)(?:(?!(?P=d))[^\\\n]|\\.)*(?P=d)[IM]*)"
@@ -20,10 +22,12 @@ _SED_START = re.compile(
 _SED_PARTS = re.compile(
     r"(?P<d>[^\n\\])(?:(?!(?P=d))[^\\]|\\.)*(?P=d)(?:(?!(?P=d))[^\\]|\\.)*(?P=d)", re.DOTALL
 )
+_SED_FLAGS = re.compile(r"[gpiIeMm0-9]*(w?)")
+_SED_LINE, _SED_REST = re.compile(r"[^\n]*"), re.compile(r"[^;\n}]*")
 
 _AWK_VALUED = names("-F -v -f -i -e -l -E --field-separator --assign --file --include --source --load")
 _AWK_STRING = r'"((?:[^"\\\n]|\\.)*)"'
-_AWK_REDIRECTION = re.compile(rf">>?\s*\(*\s*(?:{_AWK_STRING}|([A-Za-z_]\w*))\s*(.?)", re.DOTALL)
+_AWK_REDIRECTION = re.compile(rf">>?[\s(]*(?:{_AWK_STRING}|([A-Za-z_]\w*))\s*(.?)", re.DOTALL)
 
 _EDITOR_WRITE = re.compile(
     r"[\s:%\d,.$']*(?:w|wr|write|wq|x|xit|exi|exit|up|update|sav|saveas|wn|wa|wall|wqa|wqall|xa|xall)!?"
@@ -36,7 +40,7 @@ def sed_writes(words: Words) -> list[Word]:
     """The files of `w`, and those that are edited in place."""
     given, operands = taken_apart(_without_in_place(words), _SED_VALUED - {"-s"})
     scripts = option_values(given, "-e", "--expression")
-    if not given:
+    if not scripts and not option_values(given, "-f", "--file"):
         scripts, operands = operands[:1], operands[1:]
     found = _sed_files("\n".join(script.pattern for script in scripts)[:_LONGEST])
     return found + operands if has_option(words, "i", "--in-place") else found
@@ -54,22 +58,21 @@ def _sed_files(script: str) -> list[Word]:
         start = _SED_START.match(script, at)
         at = start.end() if start else at
         command = script[at : at + 1]
-        line_end = script.find("\n", at) if "\n" in script[at:] else len(script)
         at += 1
         if command in ("s", "y"):
             parts = _SED_PARTS.match(script, at)
             if parts is None:
                 break
-            flags = re.compile(r"[gpiIeMm0-9]*(w?)").match(script, parts.end())
+            flags = _SED_FLAGS.match(script, parts.end())
             at = flags.end() if flags else parts.end()
             command = "w" if flags and flags[1] else ""
+        to_line_end = bool(command) and command in "wWaicrR#:"
+        rest = (_SED_LINE if to_line_end else _SED_REST).match(script, at)
+        if rest is None:
+            break
         if command in ("w", "W"):
-            found.append(_named(script[at:line_end].strip()))
-        if command and command in "wWaicrR#:":
-            at = line_end
-        else:
-            ends = re.compile(r"[^;\n}]*").match(script, at)
-            at = ends.end() if ends else line_end
+            found.append(_named(rest[0].strip()))
+        at = rest.end()
     return [word for word in found if word.text]
 
 
@@ -87,7 +90,7 @@ def awk_writes(words: Words) -> list[Word]:
 
 def _awk_files(program: str, variables: list[str]) -> list[Word]:
     found: list[Word] = []
-    for match in _AWK_REDIRECTION.finditer(program):
+    for match in islice(_AWK_REDIRECTION.finditer(program), _MOST_REDIRECTIONS):
         text, variable, following = match.groups()
         values = [text] if text is not None else re.findall(rf"\b{variable}\s*=\s*{_AWK_STRING}", program)
         if text is None:

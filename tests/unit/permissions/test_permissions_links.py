@@ -74,3 +74,17 @@ def test_rules_over_files_hold_behind_links_that_the_script_makes(ground: Ground
         assert bash(judge, script).verdict == "deny"
     assert bash(judge, "ln -s b.txt l && echo x > l").verdict == "allow"
     assert bash(ground.judge(), "ln -s ~/.ssh/id_rsa k && cat k").verdict == "ask"
+
+
+def test_a_link_is_followed_behind_many_others_and_a_circle_ends(ground: Ground) -> None:
+    others = "; ".join(f"ln -s sub o{n}" for n in range(300))
+    assert bash(ground.judge(), f"{others}; ln -s {ground.root}/outside e; touch e/f").verdict == "ask"
+    chain = "; ".join(f"ln -s e{n + 1} e{n}" for n in range(30))
+    assert bash(ground.judge(), f"{chain}; ln -s {ground.root}/outside e30; touch e0/f").verdict == "ask"
+    assert bash(ground.judge(), "ln -s e/e e; ln -s e f; ln -s f e; touch e/e/e").verdict == "allow"
+
+
+def test_a_bind_mount_leads_to_the_floor(ground: Ground) -> None:
+    for mount in ("mount --bind", "sudo mount -o bind,ro", "mount -B"):
+        script = f"{mount} {ground.data_dir} sub && touch sub/f"
+        assert bash(ground.judge("full"), script).origin == "floor"

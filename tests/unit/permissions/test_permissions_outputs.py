@@ -59,6 +59,7 @@ WRITING = [
     "sed 's/a/b/w {}/f' g",
     "sed -e 1d -e 's|a|b|gw {}/f' g",
     "sed -n '/x/{{p;w {}/f\n}}' g",
+    "sed -l 5 'y/a/b/;w {}/f' g",
     "sed -i.bak s/a/b/ {}/f",
     "sed -Ei -e s/a/b/ {}/f",
     "uniq g {}/f",
