@@ -108,7 +108,7 @@ def _python(words: tuple[Word, ...]) -> list[Word]:
 
 def _uv(words: tuple[Word, ...]) -> list[Word]:
     sub, rest = subcommand(words)
-    return written_by_table(sub, rest[1:] if sub == "pip" else rest) if sub in ("venv", "pip") else []
+    return written_by_table(sub, rest) if sub in ("venv", "pip") else []
 
 
 _READERS: dict[str, Callable[[tuple[Word, ...]], list[Word]]] = {
@@ -210,6 +210,9 @@ def _git(words: tuple[Word, ...]) -> list[Word]:
     if name in ("bundle", "submodule", "worktree"):
         first = next((w.text for w in rest[1:] if not w.text.startswith("-")), "")
         written = written if first in ("create", "add", "move", "remove") else []
+    if name == "checkout":
+        after = [at for at, word in enumerate(rest) if word.text == "--"]
+        written = list(rest[after[0] + 1 :]) if after else []
     for at, word in enumerate(words[: len(words) - len(rest)]):
         if word.text == "-C":
             written = [joined(words[at + 1], w) for w in written]
@@ -224,6 +227,7 @@ _GIT_OUTPUTS = {
         "--separate-git-dir",
         "-b -o -u -c -j --branch --origin --depth --reference --template --filter --jobs --config --upload-pack",
         slice(1, 2),
+        here=True,
     ),
     "format-patch": outputs("-o --output-directory --output", "-v"),
     "init": outputs("--separate-git-dir", "-b --initial-branch --template --object-format", slice(0, 1)),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from mcode_exec.permissions.options import Given, has_option, taken_apart
-from mcode_exec.permissions.script import Word
+from mcode_exec.permissions.options import Given, has_option, subcommand, taken_apart
+from mcode_exec.permissions.script import Word, literal
 from mcode_exec.permissions.vocabulary import names
 
 Words = tuple[Word, ...]
@@ -25,18 +25,27 @@ class Outputs(Struct, frozen=True):
     #: all options that take a value
     valued: frozenset[str]
     operands: slice | None = None
-    #: letters and long names of options with which no operand is written
+    #: letters and long names of options with which neither an operand nor the directory is written
     unless: str = ""
     #: `-ab` is `-a -b`; otherwise it is one option of that name
     clusters: bool = True
+    #: without an output among its words it writes where it is started
+    here: bool = False
 
     def of(self, words: Words) -> list[Word]:
         given, operands = taken_apart(words, self.valued, clusters=self.clusters)
-        found = [g.value for g in given if g.name in self.writing and g.value is not None]
+        named = option_values(given, *self.writing)
+        if not self._only_looks(words):
+            named += operands[self.operands] if self.operands is not None else []
+            named += [literal(".")] if self.here and operands and not named else []
+        return [word for word in named if word.text not in ("", "-")]
+
+    def _only_looks(self, words: Words) -> bool:
         letters, *long_names = self.unless.split(" ")
-        if self.operands is not None and not (self.unless and has_option(words, letters, *long_names)):
-            found.extend(operands[self.operands])
-        return [word for word in found if word.text not in ("", "-")]
+        if self.clusters:
+            return bool(self.unless) and has_option(words, letters, *long_names)
+        looking = {*(f"-{letter}" for letter in letters), *long_names}
+        return any(word.text in looking for word in words[1:])
 
 
 def outputs(
@@ -46,15 +55,18 @@ def outputs(
     *,
     unless: str = "",
     clusters: bool = True,
+    here: bool = False,
 ) -> Outputs:
     written = names(writing)
-    return Outputs(written, written | names(valued), operands, unless, clusters)
+    return Outputs(written, written | names(valued), operands, unless, clusters, here)
 
 
 _COMPILER = outputs(
     "-o --output -MF",
     "-I -L -l -x -D -U -include -isystem -T -Xlinker -Xpreprocessor -arch -target",
+    unless="EM -MM -fsyntax-only --version",
     clusters=False,
+    here=True,
 )
 _PIP = outputs(
     "-t --target --prefix --root -d --dest -w --wheel-dir --log --report",
@@ -66,8 +78,10 @@ OUTPUTS: dict[str, Outputs] = {
     # texts
     "uniq": outputs("", "-f -s -w --skip-fields --skip-chars --check-chars", _SECOND),
     "xxd": outputs("", "-c -cols -g -l -len -o -s -seek -n -name", _SECOND, clusters=False),
-    "split": outputs("", "-a -b -C -l -n -t --bytes --lines --number --filter --separator", _SECOND),
-    "csplit": outputs("-f --prefix", "-b -n --suffix-format --digits"),
+    "split": outputs(
+        "", "-a -b -C -l -n -t --bytes --lines --number --filter --separator", _SECOND, here=True
+    ),
+    "csplit": outputs("-f --prefix", "-b -n --suffix-format --digits", here=True),
     "sort": outputs("-o --output", "-k -t -S -T --key --field-separator --buffer-size --parallel"),
     "patch": outputs(
         "-o --output -r --reject-file -d --directory",
@@ -82,7 +96,7 @@ OUTPUTS: dict[str, Outputs] = {
     **dict.fromkeys(("xmllint", "xsltproc"), outputs("-o --output", clusters=False)),
     "dot": outputs("-o", "-T -K -G -N -E"),
     # archives
-    "unzip": outputs("-d", "-P"),
+    "unzip": outputs("-d", "-P", unless="lptvzZc", here=True),
     "zip": outputs("-O --out", "-b -n -t -tt -x -i -s -P --password", _FIRST, clusters=False),
     "cpio": outputs("-D --directory -O", "-F -I -H -C -E -M -R", _FIRST),
     "ar": outputs("", "", _SECOND),
@@ -119,8 +133,14 @@ OUTPUTS: dict[str, Outputs] = {
     "wget": outputs(
         "-O --output-document -P --directory-prefix -o --output-file -a --append-output --save-cookies",
         "-e -i -B -t -T -w -Q -U -l -A -R -D -I -X",
+        unless=" --spider",
+        here=True,
     ),
-    "aria2c": outputs("-d --dir -l --log", "-i -j -s -x -k -T"),
+    "aria2c": outputs("-d --dir -l --log", "-i -j -s -x -k -T", here=True),
+    **dict.fromkeys(
+        ("strace", "ltrace"),
+        outputs("-o --output", "-a -b -e -E -I -O -p -P -s -S -u -U -X -n -F -A -D -l -w -x"),
+    ),
     # names
     "mktemp": outputs("-p --tmpdir", "--suffix", _ALL, unless="u --dry-run"),
     "script": outputs(
@@ -131,9 +151,29 @@ OUTPUTS: dict[str, Outputs] = {
     "parallel": outputs("--joblog --results --tmpdir", "-j -a -N -n -I"),
 }
 
+#: programs whose outputs depend on their first operand
+SUBCOMMANDS: dict[tuple[str, str], Outputs] = {
+    ("cargo", "new"): outputs("", "--name --vcs --edition --registry", _FIRST),
+    ("cargo", "init"): outputs("", "--name --vcs --edition --registry", _FIRST),
+    **{
+        (program, sub): row
+        for program in ("docker", "podman")
+        for sub, row in (
+            ("save", outputs("-o --output")),
+            ("export", outputs("-o --output")),
+            ("cp", outputs("", "", _LAST)),
+        )
+    },
+    ("uv", "venv"): _ENVIRONMENT,
+}
+
 
 def written_by_table(name: str, words: Words) -> list[Word]:
     """The outputs of a program that the table knows; `gcc-13` and `python3.12` are known without their version."""
+    sub, rest = subcommand(words)
+    row = SUBCOMMANDS.get((name, sub))
+    if row is not None:
+        return [word for word in row.of(rest) if not _is_in_a_container(name, word)]
     row = OUTPUTS.get(name) or OUTPUTS.get(without_version(name))
     if row is None:
         return []
@@ -141,7 +181,13 @@ def written_by_table(name: str, words: Words) -> list[Word]:
         return []
     if name == "mktemp":
         return _temporary(row, words)
+    if name == "curl" and has_option(words, "OJ", "--remote-name", "--remote-name-all"):
+        return row.of(words) or [literal(".")]
     return row.of(words)
+
+
+def _is_in_a_container(name: str, word: Word) -> bool:
+    return name in ("docker", "podman") and ":" in word.text
 
 
 def without_version(name: str) -> str:

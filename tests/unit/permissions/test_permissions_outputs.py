@@ -119,6 +119,18 @@ WRITING = [
     "ln a {}/f",
     "iconv -f a -t b g -o {}/f",
     "script -qc ls {}/f",
+    "strace -f -o {}/f ls",
+    "docker save -o {}/f x",
+    "docker cp c:/x {}/f",
+    "cargo new --name x {}/f",
+    "git checkout HEAD -- {}/f",
+    "cd {} && git clone u",
+    "cd {} && wget u",
+    "cd {} && unzip a.zip",
+    "cd {} && split f",
+    "cd {} && curl -sSLO u",
+    "cd {} && gcc -c x.c",
+    "cd {} && tar -xf a.tar",
 ]
 
 ORDINARY = [
@@ -177,6 +189,15 @@ ORDINARY = [
     "pip install x -r /usr/share/r.txt",
     "cmake -S /usr/src/x -B build -DCMAKE_INSTALL_PREFIX=/usr",
     "pandoc /usr/share/x.md -o x.html",
+    "docker cp f c:/etc/x",
+    "cd /usr && curl -s https://x.example",
+    "cd /usr && wget -qO- https://x.example",
+    "cd /usr && wget --spider https://x.example",
+    "cd /usr && unzip -l x.zip",
+    "cd /usr && gcc -E x.c",
+    "cd /usr && gcc --version",
+    "git checkout main",
+    "git checkout -- .",
 ]
 
 
@@ -219,6 +240,7 @@ def test_ordinary_use_is_not_asked(script: str, ground: Ground) -> None:
         "uniq f a.lock",
         "git mv a.lock b",
         "git rm a.lock",
+        "git checkout -- a.lock",
         "gcc -o a.lock x.c",
         "curl -so a.lock https://x.example",
         "tar -cf a.lock sub",
