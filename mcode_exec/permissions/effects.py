@@ -1,6 +1,6 @@
 """Which files a known program writes, deletes or reads, told from its words.
 
-Programs that are not listed are taken to write nothing: the risk list is a
+Programs that are not listed, here or in outputs.py, are taken to write nothing: it is a
 guard against accidents with well-known tools, not a boundary.
 """
 
