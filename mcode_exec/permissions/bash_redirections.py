@@ -36,6 +36,9 @@ class Walks(Protocol):
     def visit(self, node: Node) -> None: ...
 
 
+_WITHOUT_QUOTES = str.maketrans("", "", "'\"\\")
+
+
 class RedirectionReader:
     def __init__(self, words: WordReader, walker: Walks, source: Source) -> None:
         self._words = words
@@ -88,8 +91,10 @@ class RedirectionReader:
                     self._walker.unparsed.append("words behind a redirection are not understood")
         text = self._source.text(body) if body is not None else ""
         delimiter = self._source.text(start) if start is not None else "''"
-        if not delimiter.isascii():
-            # The grammar cannot tell it from another one, which would end the text elsewhere.
+        plain = delimiter.translate(_WITHOUT_QUOTES)
+        if not delimiter.isascii() or any(line.lstrip("\t") == plain for line in text.split("\n")):
+            # Where the grammar cannot tell it from another one, or looks beyond it (into a substitution that is
+            # open there), bash ends the text elsewhere.
             self._walker.unparsed.append("the end of a here-document in it is not understood")
         if any(c in delimiter for c in "'\"\\"):
             if is_dormant(literal(text)):

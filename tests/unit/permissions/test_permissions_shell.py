@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mcode_exec.permissions.shell import parse_script, plain_words, simple_commands
@@ -186,6 +186,7 @@ _scripts = st.recursive(_simple(), _compound, max_leaves=4)
 
 @given(_scripts)
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@example("( cat <<E\n$(cat <<E\n$(zz)\nE\nzz)\nE\nzz )")
 def test_every_command_that_bash_runs_was_listed(
     tmp_path_factory: pytest.TempPathFactory, script: str
 ) -> None:
