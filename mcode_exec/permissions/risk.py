@@ -125,8 +125,11 @@ def _installs_for_all(name: str, arguments: list[str]) -> bool:
 
 
 def _kills_everything(arguments: list[str]) -> bool:
-    """Process 1, the own group (0) or everything (-1); a first `-1` is a signal."""
-    return any(text in ("1", "0") or (text == "-1" and at > 0) for at, text in enumerate(arguments))
+    """Process 1, who started the shell, the own group (0) or everything (-1); a first `-1` is a signal."""
+    return any(
+        text in ("1", "0") or "$PPID" in text or "${PPID}" in text or (text == "-1" and at > 0)
+        for at, text in enumerate(arguments)
+    )
 
 
 def _only_looks(name: str, words: tuple[Word, ...]) -> bool:

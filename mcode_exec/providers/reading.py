@@ -139,7 +139,9 @@ def _is_json_lines(body: bytes) -> bool:
 
 
 def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
-    """The answer, unless the provider says that it is none."""
+    """The answer, unless the provider says that it is none, or all that came before the end is of another format."""
+    if reader.foreign and reader.draft.is_empty and not reader.has_usage:
+        raise failures.foreign_body(headers, reader.foreign)
     found = reader.finish()
     request_id = failures.request_id_of(headers)
     usage = found.usage if reader.has_usage else None

@@ -457,3 +457,13 @@ def test_the_time_of_a_call_that_was_cut_off_counts(mcode: Mcode, peer: Peer) ->
     peer.script(hang())
     result = mcode.exec("x", "--timeout", "1s", "--output-format", "json").check(6).result
     assert result["apiDurationMs"] > 0
+
+
+def test_events_of_no_known_format_are_a_wrong_base_url_whatever_ends_them(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(api=CHAT)
+    body = b'data: {"foo":1}\n\ndata: [DONE]\n\n'
+    peer.script(forever(raw(body, headers={"content-type": "text/event-stream"})))
+    run = mcode.exec("hi", "--output-format", "json").check(3)
+    assert run.result["error"]["code"] == "LLM_BAD_RESPONSE"
+    assert '{"foo":1}' in run.result["error"]["message"]
+    assert len(peer.calls) == 1

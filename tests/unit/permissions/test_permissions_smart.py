@@ -208,6 +208,8 @@ RISKY = [
     "killall node",
     "pkill -f x",
     "kill -9 1",
+    "kill -9 $PPID",
+    'p=$PPID; kill "$p"',
     "kill -9 -1",
     "apt-get install -y x",
     "apt install x",
