@@ -27,8 +27,10 @@ _MAY_HAVE_BRACES = frozenset({"word", "concatenation", "brace_expression"})
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,+@% =-]+")
 _MOST_READINGS = 8  # of one command
 #: without a template mktemp makes its file in TMPDIR, which is the session's
-_MAKES_TEMPORARY = frozenset(
-    {"mktemp", "mktemp -d", "mktemp -q", "mktemp -dq", "mktemp -q -d", "mktemp -d -q"}
+_MAKES_TEMPORARY = re.compile(
+    r"""mktemp(?:\ -[dq]+)*
+    (?:\ -t\ [\w.-]+|\ "?\$(?:TMPDIR|\{TMPDIR(?::?-[\w/.]*)?\})/[\w.-]+"?)?""",
+    re.VERBOSE,
 )
 
 
@@ -167,7 +169,8 @@ class WordReader:
             return candidates[0] if len(candidates) == 1 else None
         if command.startswith("echo ") and _PLAIN.fullmatch(command):
             return literal(command.removeprefix("echo ").removeprefix("-n "))
-        if command in _MAKES_TEMPORARY and self._temp_dir is not None:
+        is_session = self._temp_dir and self._walker.variables.of("TMPDIR") == (literal(self._temp_dir),)
+        if self._temp_dir is not None and is_session and _MAKES_TEMPORARY.fullmatch(command):
             return quoting.joined([literal(self._temp_dir + "/"), Word("…", GLOB)])
         return None
 

@@ -166,6 +166,18 @@ FIND_SELECTING = names(
 )
 
 
+def selects_surely(words: tuple[Word, ...]) -> bool:
+    """Whether a find leaves out the place where it starts and most below it, in every one of its alternatives."""
+    texts = [word.text for word in words]
+    if any(text in ("!", "-not", ",") for text in texts):
+        return False
+    tests = sum(
+        text in FIND_SELECTING and (at + 1 == len(texts) or bool(texts[at + 1].strip("*?./")))
+        for at, text in enumerate(texts)
+    )
+    return tests > sum(text in ("-o", "-or") for text in texts)
+
+
 def _find(words: tuple[Word, ...]) -> Effects:
     roots: list[Word] = []
     for word in words[1:]:
@@ -212,7 +224,10 @@ def _git(words: tuple[Word, ...]) -> list[Word]:
         written = written if first in ("create", "add", "move", "remove") else []
     if name == "checkout":
         after = [at for at, word in enumerate(rest) if word.text == "--"]
-        written = list(rest[after[0] + 1 :]) if after else []
+        makes_branch = any(w.text in ("-b", "-B", "--orphan", "-t", "--track", "--detach") for w in rest)
+        # without `--` a word is a branch or a file; as a file it would be overwritten
+        written = [] if makes_branch else [w for w in rest[1:] if not w.text.startswith("-")]
+        written = list(rest[after[0] + 1 :]) if after else written
     for at, word in enumerate(words[: len(words) - len(rest)]):
         if word.text == "-C":
             written = [joined(words[at + 1], w) for w in written]

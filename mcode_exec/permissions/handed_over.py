@@ -10,10 +10,10 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from mcode_exec.permissions.matching import GLOB
+from mcode_exec.permissions.effects import selects_surely
 from mcode_exec.permissions.option_scripts import git_scripts, git_subcommand, scripts_in_options
 from mcode_exec.permissions.options import given_anywhere, options, readings
-from mcode_exec.permissions.script import ANYTHING, Expansion, Simple, Word, literal, with_unknown
+from mcode_exec.permissions.script import ANYTHING, Expansion, Simple, Word, below, literal, with_unknown
 
 #: programs that run the script on their standard input where their options give none
 _READING_SCRIPTS = frozenset({"su", "runuser", "script", "at", "batch", "newgrp"})
@@ -208,8 +208,8 @@ def _with_found_paths(command: Simple, inside: tuple[Word, ...], roots: list[Wor
         return [replace(command, words=(ANYTHING, *inside[1:]))]
     made: list[Simple] = []
     for root in roots[:8]:
-        below = Word(root.text.rstrip("/") + "/{}", root.pattern.rstrip("/") + "/" + GLOB)
-        words = tuple(below if w.text == "{}" else with_unknown(w, "{}") for w in inside)
+        found = below(root, selected=selects_surely(command.words))
+        words = tuple(found if w.text == "{}" else with_unknown(w, "{}") for w in inside)
         made.append(replace(command, words=words))
     return made
 

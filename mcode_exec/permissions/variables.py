@@ -52,6 +52,8 @@ class Variables:
             return tuple(_without_slash(value) for value in values) if match[5] == "/" else None
         if not operator or operator in ("?", ":?"):
             return values
+        if operator in ("-", ":-", "=", ":=") and all(value.is_literal and value.text for value in values):
+            return values  # it is set: the word behind it is not read
         if operator in ("+", ":+") or any(c in word for c in "$`'\"\\*?[~{"):
             return None
         return unique((*values, Word(word, word)))

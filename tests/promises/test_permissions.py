@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.mcode import Mcode, Run
+from tests.support.mcode import Mcode, Run, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import call, forever, say
 
@@ -832,3 +832,18 @@ def test_a_denial_does_not_repeat_a_script_of_any_length(mcode: Mcode, peer: Pee
     peer.script(call("bash", {"command": "sudo echo " + "x" * 300_000}), say("done"))
     run = mcode.exec("go", "--output-format", "json").check(5)
     assert len(run.out) < 20_000
+
+
+def test_a_rule_over_a_file_holds_for_git_that_would_bring_back_an_old_one(mcode: Mcode, peer: Peer) -> None:
+    make_repository(mcode.workspace, {"poetry.lock": "old\n", "a.txt": "old\n"})
+    for name in ("poetry.lock", "a.txt"):
+        (mcode.workspace / name).write_text("new\n")
+    peer.script(
+        call("bash", {"command": "git checkout poetry.lock"}),
+        call("bash", {"command": "git checkout a.txt"}),
+        say("done"),
+    )
+    result = mcode.exec("go", "--deny", "edit:*.lock", "--output-format", "json").check().result
+    assert len(result["permissionDenials"]) == 1
+    assert (mcode.workspace / "poetry.lock").read_text() == "new\n"
+    assert (mcode.workspace / "a.txt").read_text() == "old\n"
