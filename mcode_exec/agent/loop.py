@@ -15,7 +15,7 @@ from mcode_exec.agent.limits import check_before_call, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
 from mcode_exec.agent.ports import AgentTask, Ports
 from mcode_exec.agent.turn_state import TurnState
-from mcode_exec.errors import ModelCallError
+from mcode_exec.errors import McodeError, ModelCallError
 from mcode_exec.ids import new_message_id
 from mcode_exec.records.frame import AttemptVoided, BlockDelta, CallRetrying, Said
 from mcode_exec.records.history import (
@@ -132,8 +132,7 @@ class AgentLoop:
             raise
         except asyncio.CancelledError:
             state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
-            # What a provider bills for a request that was cut off, nobody told us.
-            state.add_unreported()
+            await self._keep_unreported()
             raise
         await self._commit_answer(answer)
         return answer
@@ -143,6 +142,14 @@ class AgentLoop:
         self._state.add_failed(usages, self._task.model.price)
         if usages:
             await self._ports.add_failed(self._message_id, usages)
+
+    async def _keep_unreported(self) -> None:
+        """What a provider bills for a request that was cut off, nobody told us."""
+        self._state.add_unreported()
+        try:
+            await self._ports.add_failed(self._message_id, (Usage(),))
+        except McodeError:
+            pass  # the turn is ending; a store that fails is met again when it is settled
 
     def _on_fact(self, fact: ModelFact) -> None:
         emit = self._ports.emit

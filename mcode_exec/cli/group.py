@@ -14,6 +14,7 @@ _COMMANDS = {
     "exec": "exec_command",
     "sessions": "sessions_command",
     "models": "models_command",
+    "usage": "usage_command",
     "doctor": "doctor_command",
     "schema": "schema_command",
     "completion": "completion_command",

@@ -30,7 +30,7 @@ _EXPORT_BATCH = 80
 
 
 @asynccontextmanager
-async def _open(data_dir: str | None, env: Mapping[str, str]) -> AsyncIterator[Runtime]:
+async def opened(data_dir: str | None, env: Mapping[str, str]) -> AsyncIterator[Runtime]:
     runtime = await Runtime.look(data_dir, dict(env))
     try:
         yield runtime
@@ -53,7 +53,7 @@ async def list_sessions(
     """
     before = _session_cursor(before_cursor) if before_cursor is not None else None
     limit = min(limit, MAX_PAGE)
-    async with _open(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         sessions = await finding.page(
             runtime.store,
             workspace=None if all_workspaces else workspace,
@@ -85,7 +85,7 @@ async def show_session(
             f"{before!r} is no cursor of this session; take the one that an earlier page gave"
         )
     redactor = Redactor(secret_values(env))
-    async with _open(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         session = await finding.find_exact(runtime.store, name)
         rows = await finding.messages_page(
             runtime.store,
@@ -114,7 +114,7 @@ async def export_session(data_dir: str | None, env: Mapping[str, str], name: str
     """A session with all its messages as the pieces of one JSON document, secrets masked."""
     redactor = Redactor(secret_values(env))
     pieces: list[bytes] = []
-    async with _open(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         session = await finding.find_exact(runtime.store, name)
         head = {
             "format": EXPORT_FORMAT,
@@ -150,7 +150,7 @@ async def verify_session(
 
     Raises: BusyError when a turn runs and a repair was asked for.
     """
-    async with _open(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         session = await finding.find_exact(runtime.store, name)
         paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
         known = session.history_bytes

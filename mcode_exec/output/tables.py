@@ -8,6 +8,7 @@ carry every field under stable names.  Nothing is paged and nothing is coloured.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -80,6 +81,8 @@ def _csv_value(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, Mapping | list | tuple):
         value = _flat(value)
+    elif isinstance(value, Decimal):
+        value = format(value, "f")
     return valid(str(value))
 
 

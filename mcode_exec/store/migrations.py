@@ -68,7 +68,10 @@ CREATE TABLE repositories (directory_key TEXT NOT NULL PRIMARY KEY, identity TEX
 """
 
 #: in order; a released entry is never edited, a change is a new entry
-MIGRATIONS: tuple[tuple[str, str], ...] = (("0001_first", _M001_FIRST),)
+MIGRATIONS: tuple[tuple[str, str], ...] = (
+    ("0001_first", _M001_FIRST),
+    ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
+)
 
 VERSION = len(MIGRATIONS)
 
