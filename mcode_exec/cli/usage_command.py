@@ -14,7 +14,7 @@ from mcode_exec.cli.list_options import await_result, data_dir, emit, list_forma
 
 if TYPE_CHECKING:
     from mcode_exec.executor.usage import UsageRow
-    from mcode_exec.store.usage_rows import By
+    from mcode_exec.records.usage import By
 
 _HEADINGS = {"agent": "AGENT", "session": "SESSION", "model": "MODEL", "day": "DAY"}
 _COLUMNS = {

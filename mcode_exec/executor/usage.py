@@ -11,9 +11,9 @@ from msgspec import Struct
 
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor.inspect import opened
-from mcode_exec.records.usage import Usage
+from mcode_exec.records.usage import By, Usage
 from mcode_exec.sessions import finding
-from mcode_exec.store.usage_rows import By, UsageSum, sum_usage
+from mcode_exec.store.usage_rows import UsageSum, sum_usage
 
 if TYPE_CHECKING:
     from datetime import tzinfo

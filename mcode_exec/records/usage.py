@@ -6,8 +6,12 @@ None means unknown and makes a sum incomplete; it is never read as zero.
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Literal
 
 from msgspec import Struct
+
+#: what usage is summed by
+By = Literal["agent", "session", "model", "day"]
 
 
 class Usage(Struct, frozen=True, kw_only=True, rename="camel"):

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 from peewee import SQL, fn
 
-from mcode_exec.records.usage import Usage
+from mcode_exec.records.usage import By, Usage
 from mcode_exec.store.tables import Sessions, TokenUsage, dicts
-
-By = Literal["agent", "session", "model", "day"]
 
 
 class UsageSum(Struct, frozen=True, kw_only=True):
