@@ -19,9 +19,14 @@ _CODES = {"steps": "LIMIT_STEPS", "cost": "LIMIT_COST", "tokens": "LIMIT_TOKENS"
 
 
 def check_before_call(limits: Limits, state: TurnState) -> None:
-    """Raise LimitReachedError if the next model call may not start."""
+    """Raise LimitReachedError if the next step may not start."""
     if limits.max_steps is not None and state.steps >= limits.max_steps:
         _reached(limits, state, "steps", str(limits.max_steps), f"{state.steps} steps were made")
+    check_spending(limits, state)
+
+
+def check_spending(limits: Limits, state: TurnState) -> None:
+    """Raise LimitReachedError if nothing may be spent any more."""
     if limits.max_tokens is not None:
         if state.spent_tokens >= limits.max_tokens:
             _reached(

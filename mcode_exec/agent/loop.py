@@ -11,13 +11,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mcode_exec.agent.limits import check_before_call, output_cap
+from msgspec import structs
+
+from mcode_exec.agent.limits import check_before_call, check_spending, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
 from mcode_exec.agent.ports import AgentTask, Ports
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import McodeError, ModelCallError
 from mcode_exec.ids import new_message_id
-from mcode_exec.records.frame import AttemptVoided, BlockDelta, CallRetrying, Said
+from mcode_exec.records.frame import AttemptVoided, BlockDelta, CallRetrying, ModelChanged, Said
 from mcode_exec.records.history import (
     HistoryRecord,
     Message,
@@ -36,6 +38,7 @@ from mcode_exec.records.model import (
     ThinkingDelta,
 )
 from mcode_exec.records.permission import Need
+from mcode_exec.records.result import ModelSwitch
 from mcode_exec.records.usage import Usage
 
 if TYPE_CHECKING:
@@ -114,6 +117,16 @@ class AgentLoop:
         check_before_call(self._task.limits, state)
         state.steps += 1
         ports.progress(step=state.steps, tool=None, phase="model")
+        answer = await self._call()
+        while answer is None:  # by a model that others go on for
+            check_spending(self._task.limits, state)
+            answer = await self._call()
+        await self._commit_answer(answer)
+        return answer
+
+    async def _call(self) -> Answer | None:
+        """One call of the model in use, with its retries; None where it failed and a fallback is in use now."""
+        state = self._state
         self._message_id, self._streamed = new_message_id(), ""
         request = ModelRequest(
             model=self._task.model,
@@ -121,21 +134,45 @@ class AgentLoop:
             tools=self._task.tools,
             messages=tuple(self._messages),
             max_output_tokens=output_cap(self._task.limits, state, self._task.model),
-            effort=self._task.effort,
+            effort=self._task.callee.effort,
         )
         started_s = time.monotonic()
         try:
-            answer = await ports.complete(request, self._on_fact, may_be_empty=state.latest_text is not None)
+            return await self._ports.complete(
+                request, self._on_fact, may_be_empty=state.latest_text is not None
+            )
         except ModelCallError as error:
             state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
             await self._keep_failed(error.details.get("failed_usage", ()))
-            raise
+            if not self._switch(error):
+                raise
+            return None
         except asyncio.CancelledError:
             state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
             await self._keep_unreported()
             raise
-        await self._commit_answer(answer)
-        return answer
+
+    def _switch(self, error: ModelCallError) -> bool:
+        """Go on with the next fallback, for the rest of the turn; False where there is none, or it could not help."""
+        task = self._task
+        if not task.fallbacks or not error.is_retried:
+            return False
+        callee = task.fallbacks[0]
+        switch = ModelSwitch(
+            from_model=task.model.ref, to_model=callee.model.ref, step=self._state.steps, code=error.code
+        )
+        self._task = structs.replace(
+            task,
+            callee=callee,
+            fallbacks=task.fallbacks[1:],
+            tools=task.tools if callee.model.takes_tools else (),
+        )
+        self._ports.use(callee)
+        self._state.switches.append(switch)
+        if self._streamed:
+            self._ports.emit(AttemptVoided(self._message_id, "another model is asked"))
+        self._ports.emit(ModelChanged(switch, error.message))
+        return True
 
     async def _keep_failed(self, usages: tuple[Usage, ...]) -> None:
         """A call that gave no answer may have been billed all the same."""

@@ -27,21 +27,33 @@ class Limits(Struct, frozen=True, kw_only=True):
     sources: dict[str, str] = {}
 
 
+class Callee(Struct, frozen=True, kw_only=True):
+    """A model as it is called."""
+
+    model: ModelInfo
+    endpoint: Endpoint
+    effort: str | None
+
+
 class AgentTask(Struct, frozen=True, kw_only=True):
     """One turn's fixed facts."""
 
     turn_id: str
     agent: str | None
-    model: ModelInfo
-    endpoint: Endpoint
+    callee: Callee
+    #: what is called instead, one after the other, when calls have failed for good though they might have succeeded
+    fallbacks: tuple[Callee, ...] = ()
     system: str
     tools: tuple[ToolSchema, ...]
     #: tools that a rule denies as a whole: not offered, and a call of one is denied
     hidden_tools: frozenset[str] = frozenset()
-    effort: str | None
     limits: Limits
     #: monotonic second at which the turn is aborted; None: never
     deadline_s: float | None
+
+    @property
+    def model(self) -> ModelInfo:
+        return self.callee.model
 
 
 class Ports(Protocol):
@@ -53,6 +65,10 @@ class Ports(Protocol):
 
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
         """Keep what a call cost that gave no answer."""
+        ...
+
+    def use(self, callee: Callee) -> None:
+        """From here on `callee` is called, and paid."""
         ...
 
     def emit(self, fact: LiveFact) -> None:

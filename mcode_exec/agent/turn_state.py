@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from decimal import Decimal
 
-from mcode_exec.records.result import LimitHit, PermissionDenial, ToolFailure
+from mcode_exec.records.result import LimitHit, ModelSwitch, PermissionDenial, ToolFailure
 from mcode_exec.records.usage import Price, Usage
 
 
@@ -22,6 +22,7 @@ class TurnState:
         self.tool_failures: list[ToolFailure] = []
         self.denials: list[PermissionDenial] = []
         self.retries = 0
+        self.switches: list[ModelSwitch] = []
         self.usages: list[Usage] = []
         self.cost_usd: Decimal | None = Decimal(0)
         self.usage_incomplete = False

@@ -60,6 +60,8 @@ OPTIONS: tuple[click.Option, ...] = (
           help="Workspace [default: the current directory]; @recorded: the session's."),
     _flag(_AGENT, "--model", type=TEXT, metavar="P/M[#V]",
           help="Provider, model and, as variant, an effort."),
+    _flag(_AGENT, "--fallback-model", "fallback_models", type=TEXT, multiple=True, metavar="P/M[#V]",
+          help="Goes on for the rest of the turn when the model stays unavailable (repeatable)."),
     _flag(_AGENT, "--effort", type=TEXT, metavar="LEVEL",
           help="Reasoning effort: none, minimal, low, medium, high, xhigh; max where Anthropic's format is "
                "spoken."),

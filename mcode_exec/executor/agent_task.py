@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcode_exec.agent.instructions import Instructions, read_instructions
-from mcode_exec.agent.ports import AgentTask
+from mcode_exec.agent.ports import AgentTask, Callee
 from mcode_exec.agent.system_prompt import PromptFacts, system_prompt
 from mcode_exec.config import agent_prompt
+from mcode_exec.executor.models import ResolvedModel
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.tools import registry
@@ -42,20 +43,23 @@ def agent_task(
     task = AgentTask(
         turn_id=turn_id,
         agent=prepared.agent.name if prepared.agent else None,
-        model=model.info,
-        endpoint=model.endpoint,
+        callee=_callee(model, prepared.effort),
+        fallbacks=tuple(_callee(model, effort) for model, effort in prepared.fallbacks),
         system=_system(
             invocation, prepared, instructions, tools=tuple(tool.name for tool in tools), now_ms=now_ms
         ),
         tools=tools,
         hidden_tools=hidden,
-        effort=prepared.effort,
         limits=prepared.settings.limits,
         deadline_s=invocation.started_monotonic_s + prepared.settings.timeout_s
         if prepared.settings.timeout_s is not None
         else None,
     )
     return task, instructions.notices
+
+
+def _callee(model: ResolvedModel, effort: str | None) -> Callee:
+    return Callee(model=model.info, endpoint=model.endpoint, effort=effort)
 
 
 def _system(

@@ -19,7 +19,7 @@ from mcode_exec import paths
 from mcode_exec.clock import SystemClock
 from mcode_exec.config import Config
 from mcode_exec.executor import settings as resolving
-from mcode_exec.executor.effort import effort_of
+from mcode_exec.executor.effort import FALLBACK_FLAG, effort_of, effort_of_fallback
 from mcode_exec.executor.models import Reach, reach
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.runtime import check_data_directory
@@ -70,6 +70,12 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     check_attachments(given.prompt, found.info)
     resolving.check_price(settings.limits, found.info)
     effort = effort_of(invocation.effort, plan, found.info.ref, found.api)
+    fallbacks = [
+        await asyncio.to_thread(reach, text, settings.config, env) for text in invocation.fallback_models
+    ]
+    for fallback in fallbacks:
+        resolving.check_price(settings.limits, fallback.info)
+        effort_of_fallback(invocation.effort, fallback.info.ref, fallback.api)
     scope = Scope(
         workspace=workspace,
         home=paths.home(env),
@@ -90,7 +96,8 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
             "outputs": outputs,
             "timeoutSeconds": settings.timeout_s,
         },
-        "model": _model(found, plan, settings.config),
+        "model": _model(found, plan.model_source, settings.config),
+        "fallbackModels": [_model(fallback, FALLBACK_FLAG, settings.config) for fallback in fallbacks],
         "limits": _limits(plan),
         "config": {
             "files": list(settings.config.files),
@@ -150,11 +157,11 @@ def _prompt(invocation: Invocation, prompt: Prompt) -> dict[str, Any]:
     }
 
 
-def _model(found: Reach, plan: TurnPlan, config: Config) -> dict[str, Any]:
+def _model(found: Reach, source: str, config: Config) -> dict[str, Any]:
     info, endpoint = found.info, found.endpoint
     described: dict[str, Any] = {
         "name": str(info.ref),
-        "source": plan.model_source,
+        "source": source,
         "contextTokens": info.context_tokens,
         "outputTokens": info.output_tokens,
         "limitsFrom": info.source,
@@ -164,9 +171,9 @@ def _model(found: Reach, plan: TurnPlan, config: Config) -> dict[str, Any]:
     }
     if endpoint is not None:
         provider = config.providers.get(info.ref.provider_id)
-        source = None if provider is None else configuration.key_source(provider)
+        key_source = None if provider is None else configuration.key_source(provider)
         described["api"] = endpoint.api
-        described["keyFrom"] = endpoint.key_env or source
+        described["keyFrom"] = endpoint.key_env or key_source
     return described
 
 

@@ -14,6 +14,8 @@ from mcode_exec.executor.turn_plan import MODEL_FLAG, OF_SESSION, TurnPlan
 from mcode_exec.providers.wire import EFFORTS
 from mcode_exec.records.model import ModelRef, WireFormat
 
+FALLBACK_FLAG = "--fallback-model"
+
 
 class Effort(Struct, frozen=True, kw_only=True):
     """The level of one turn; None: the provider's own choice."""
@@ -41,10 +43,22 @@ def effort_of(asked: str | None, plan: TurnPlan, ref: ModelRef, api: WireFormat)
     return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))
 
 
+def effort_of_fallback(asked: str | None, ref: ModelRef, api: WireFormat) -> Effort:
+    """The level for a `--fallback-model`: its own variant, else the one asked for, if it knows that.
+
+    Raises: InvocationError for an unknown variant.
+    """
+    check_variant(ref, api, FALLBACK_FLAG)
+    level = ref.variant or asked
+    if level is None or level in EFFORTS[api]:
+        return Effort(level=level)
+    return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))
+
+
 def check_variant(ref: ModelRef, api: WireFormat, source: str) -> None:
     """Raises: InvocationError if `--model` names a variant that is no level, ConfigError if `source` does."""
     if ref.variant is not None and ref.variant not in EFFORTS[api]:
-        error = InvocationError if source == MODEL_FLAG else ConfigError
+        error = InvocationError if source in (MODEL_FLAG, FALLBACK_FLAG) else ConfigError
         raise error(f"{source}: {ref}: {_unknown(ref.variant, ref, api)}")
 
 

@@ -95,6 +95,7 @@ def conclude(
         error=verdict.error,
         retryable=verdict.exit_code in (69, 75),
         model=model,
+        model_switches=tuple(state.switches),
         usage=result_usage(state.total_usage()),
         usage_incomplete=state.usage_incomplete,
         cost_usd=_money(state.cost_usd),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mcode_exec.agent.ports import AgentTask
+from mcode_exec.agent.ports import AgentTask, Callee
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
@@ -46,6 +46,7 @@ class TurnPorts:
         set_phase: Callable[[str], None],
     ) -> None:
         self._task = task
+        self._callee = task.callee
         self._door = door
         self._stream = stream
         self._client = client
@@ -64,8 +65,12 @@ class TurnPorts:
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
         await self._door.add_failed_attempts(message_id, tuple(self._attempt(usage) for usage in failed))
 
+    def use(self, callee: Callee) -> None:
+        self._callee = callee
+
     def _attempt(self, usage: Usage) -> FailedAttempt:
-        ref, price = self._task.model.ref, self._task.model.price
+        model = self._callee.model
+        ref, price = model.ref, model.price
         cost = price.cost_usd(usage) if price else None
         return FailedAttempt(
             provider_id=ref.provider_id,
@@ -94,7 +99,7 @@ class TurnPorts:
         for code, sentence in self._images.take_notices():
             self.emit(Said(code, sentence))
         return await self._client.complete(
-            self._task.endpoint,
+            self._callee.endpoint,
             structs.replace(request, messages=messages),
             on_fact,
             deadline_s=self._task.deadline_s,

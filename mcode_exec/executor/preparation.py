@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.choice import Choice, choose
-from mcode_exec.executor.effort import effort_of
+from mcode_exec.executor.effort import Effort, effort_of, effort_of_fallback
 from mcode_exec.executor.models import ResolvedModel, resolve_model
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.settings import Settings
@@ -50,6 +50,7 @@ class Prepared:
         model: ResolvedModel,
         agent: AgentConfig | None,
         effort: str | None,
+        fallbacks: tuple[tuple[ResolvedModel, str | None], ...],
         preset: Preset,
         rules: RuleSet,
         base_prompt: str | None,
@@ -64,6 +65,8 @@ class Prepared:
         self.model = model
         self.agent = agent
         self.effort = effort
+        #: what is called when the model has failed for good, with the effort of each
+        self.fallbacks = fallbacks
         self.preset = preset
         self.rules = rules
         #: text of --system-prompt-file
@@ -96,6 +99,10 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     check_attachments(given.prompt, model.info)
     resolving.check_price(settings.limits, model.info)
     effort = effort_of(invocation.effort, plan, model.info.ref, model.endpoint.api)
+    fallbacks = [
+        await _fallback(runtime, settings, text, invocation.effort, redactor)
+        for text in invocation.fallback_models
+    ]
     choice = await choose(
         runtime.store,
         invocation,
@@ -114,6 +121,7 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         model=model,
         agent=plan.agent,
         effort=effort.level,
+        fallbacks=tuple((model, kept.level) for model, kept in fallbacks),
         preset=plan.preset,
         rules=plan.rules,
         base_prompt=given.base_prompt,
@@ -121,8 +129,24 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         git_root=git_root,
         request=_request(invocation, choice, given.prompt, redactor),
         redactor=redactor,
-        notices=(*given.prompt.notices, *plan.notices, *effort.notices, *model.notices, *choice.notices),
+        notices=(
+            *given.prompt.notices,
+            *plan.notices,
+            *effort.notices,
+            *model.notices,
+            *(notice for other, kept in fallbacks for notice in (*kept.notices, *other.notices)),
+            *choice.notices,
+        ),
     )
+
+
+async def _fallback(
+    runtime: Runtime, settings: Settings, text: str, effort: str | None, redactor: Redactor
+) -> tuple[ResolvedModel, Effort]:
+    """One `--fallback-model`: whatever would stop it from being called is found before anything is begun."""
+    model = await resolve_model(runtime, settings, text=text, redactor=redactor)
+    resolving.check_price(settings.limits, model.info)
+    return model, effort_of_fallback(effort, model.info.ref, model.endpoint.api)
 
 
 async def _project(runtime: Runtime, workspace: str, root: str | None) -> Project:

@@ -95,11 +95,15 @@ class Surroundings:
             ) from error
         prepared = self._prepared
         config = prepared.settings.config
+        models = (prepared.model, *(model for model, _ in prepared.fallbacks))
         environment = command_environment(
             self._runtime.env,
             passed=(*config.env_pass, *self._invocation.env),
-            secret_names=(*config.secret_env_names, *prepared.model.secret_env_names),
-            secret_values=prepared.model.secret_values,
+            secret_names=(
+                *config.secret_env_names,
+                *(name for one in models for name in one.secret_env_names),
+            ),
+            secret_values=tuple(value for one in models for value in one.secret_values),
             temp_dir=self.temp_dir,
         )
         blank_variables([name for name in self._runtime.env if name not in environment])

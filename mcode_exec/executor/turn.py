@@ -36,7 +36,7 @@ from mcode_exec.records.event import (
 )
 from mcode_exec.records.history import HistoryRecord, Message, TextBlock
 from mcode_exec.records.invocation import Invocation
-from mcode_exec.records.model import ToolSchema
+from mcode_exec.records.model import ModelRef, ToolSchema
 from mcode_exec.records.result import LimitHit, Result
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.sessions.attachments import Attachments
@@ -268,7 +268,7 @@ class TurnRun:
             session_id=self._session.id,
             turn_id=self._turn_id,
             attempt=self._accepted.receipt.attempt,
-            model=self._prepared.model.info.ref,
+            model=self._model(),
             on_ask=self._invocation.on_ask,
             time_limit=self._time_limit,
             leftovers=leftovers,
@@ -277,6 +277,11 @@ class TurnRun:
             ),
         )
         return result, outcome.encode_result(result, self._prepared.redactor)
+
+    def _model(self) -> ModelRef:
+        """The last one that was called."""
+        switches = self._state.switches
+        return switches[-1].to_model if switches else self._prepared.model.info.ref
 
     async def _finish_watching(self) -> None:
         """Let the reader see the end; a reader that takes nothing is the sink's to give up on."""
@@ -288,9 +293,7 @@ class TurnRun:
     async def _say_end(self, result: Result, duration_ms: int) -> None:
         if result.status in ("succeeded", "interaction_required"):
             await self._sink.event(
-                TurnCompleted(
-                    model=self._prepared.model.info.ref, usage=result.usage, duration_ms=duration_ms
-                )
+                TurnCompleted(model=self._model(), usage=result.usage, duration_ms=duration_ms)
             )
         else:
             await self._sink.event(

@@ -13,6 +13,7 @@ from mcode_exec.records.event import (
     AnyEvent,
     ItemCompleted,
     LlmRetry,
+    ModelSwitched,
     Notice,
     PermissionDenied,
     SessionResumed,
@@ -45,6 +46,10 @@ def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
     if isinstance(event, LlmRetry):
         delay = format_duration(event.delay_ms / 1000)
         return f"retry {event.attempt}/{event.max_retries} in {delay}: {cut(event.reason)} ({event.code})"
+    if isinstance(event, ModelSwitched):
+        return (
+            f"{event.from_model} failed ({event.code}): {cut(event.reason)}; {event.to_model} goes on instead"
+        )
     if isinstance(event, PermissionDenied):
         return _of_denial(event)
     return _of_progress(event) if verbose else None

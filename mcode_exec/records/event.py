@@ -113,6 +113,22 @@ class LlmRetry(Event, frozen=True, kw_only=True, tag="llm.retry"):
     reason: str
 
 
+class ModelSwitched(
+    Event,
+    frozen=True,
+    kw_only=True,
+    tag="model.switched",
+    rename={"from_model": "from", "to_model": "to"},
+):
+    """A call had failed for good, and goes to another model."""
+
+    from_model: ModelRef
+    to_model: ModelRef
+    step: int
+    code: str
+    reason: str
+
+
 class PermissionDenied(Event, frozen=True, kw_only=True, tag="permission.denied"):
     """A tool call was not run."""
 
@@ -173,6 +189,7 @@ AnyEvent = (
     | ItemCompleted
     | ItemDiscarded
     | LlmRetry
+    | ModelSwitched
     | PermissionDenied
     | Heartbeat
     | Notice

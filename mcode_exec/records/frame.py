@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from mcode_exec.records.history import HistoryRecord
-from mcode_exec.records.result import PermissionDenial
+from mcode_exec.records.result import ModelSwitch, PermissionDenial
 
 
 class BlockDelta(Struct, frozen=True):
@@ -40,6 +40,13 @@ class CallRetrying(Struct, frozen=True):
     reason: str
 
 
+class ModelChanged(Struct, frozen=True):
+    """A call had failed for good, and goes to another model."""
+
+    switch: ModelSwitch
+    reason: str
+
+
 class ToolRunning(Struct, frozen=True):
     """A committed tool call has begun to run."""
 
@@ -61,7 +68,7 @@ class Said(Struct, frozen=True):
     message: str
 
 
-LiveFact = BlockDelta | AttemptVoided | CallRetrying | ToolRunning | Denied | Said
+LiveFact = BlockDelta | AttemptVoided | CallRetrying | ModelChanged | ToolRunning | Denied | Said
 
 
 class Frame(Struct, frozen=True, kw_only=True):

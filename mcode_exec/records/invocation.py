@@ -38,6 +38,7 @@ class Invocation(Struct, frozen=True, kw_only=True):
     cwd: str | None = None
 
     model: str | None = None
+    fallback_models: tuple[str, ...] = ()
     effort: str | None = None
     agent: str | None = None
     #: None: all; () for `--tools none`

@@ -23,6 +23,7 @@ from mcode_exec.records.event import (
     ItemType,
     ItemUpdated,
     LlmRetry,
+    ModelSwitched,
     Notice,
     PermissionDenied,
 )
@@ -32,6 +33,7 @@ from mcode_exec.records.frame import (
     CallRetrying,
     Denied,
     LiveFact,
+    ModelChanged,
     Said,
     ToolRunning,
 )
@@ -169,6 +171,15 @@ class EventProjector:
                 max_retries=fact.max_retries,
                 delay_ms=fact.delay_ms,
                 code=fact.code,
+                reason=fact.reason,
+            )
+        elif isinstance(fact, ModelChanged):
+            switch = fact.switch
+            yield ModelSwitched(
+                from_model=switch.from_model,
+                to_model=switch.to_model,
+                step=switch.step,
+                code=switch.code,
                 reason=fact.reason,
             )
         elif isinstance(fact, ToolRunning):

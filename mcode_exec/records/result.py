@@ -96,6 +96,16 @@ class SandboxInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     policy: str
 
 
+class ModelSwitch(Struct, frozen=True, kw_only=True, rename={"from_model": "from", "to_model": "to"}):
+    """A call went to another model, and so did the rest of the turn."""
+
+    from_model: ModelRef
+    to_model: ModelRef
+    #: step whose call had failed, from 1
+    step: int
+    code: str
+
+
 class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     """What `json`, `--result` and `exec.completed` carry, for every ending."""
 
@@ -115,7 +125,9 @@ class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     finish_reason: str | None = None
     error: ErrorInfo | None = None
     retryable: bool = False
+    #: the last one that was called
     model: ModelRef | None = None
+    model_switches: tuple[ModelSwitch, ...] = ()
     usage: ResultUsage = ResultUsage()
     usage_incomplete: bool = False
     #: a decimal number, or null when a price is unknown

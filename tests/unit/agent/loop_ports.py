@@ -10,7 +10,7 @@ from typing import Any
 
 from mcode_exec.agent.limits import Limits
 from mcode_exec.agent.loop import AgentLoop
-from mcode_exec.agent.ports import AgentTask
+from mcode_exec.agent.ports import AgentTask, Callee
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import LeaseLostError
 from mcode_exec.permissions.judge import Judge
@@ -57,6 +57,7 @@ class Ports:
         self.empty_allowed: list[bool] = []
         self.records: list[HistoryRecord] = []
         self.failed: list[Usage] = []
+        self.callees: list[Callee] = []
         self.facts: list[Any] = []
         #: the commit of this number (from 1) finds the lease gone
         self.lease_lost_at: int | None = None
@@ -72,6 +73,9 @@ class Ports:
 
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
         self.failed.extend(failed)
+
+    def use(self, callee: Callee) -> None:
+        self.callees.append(callee)
 
     def emit(self, fact: Any) -> None:
         self.facts.append(fact)
@@ -141,13 +145,15 @@ class Turn:
         task = AgentTask(
             turn_id="turn_1",
             agent=None,
-            model=model,
-            endpoint=Endpoint(
-                provider_id="p", api="anthropic-messages", base_url="http://x/v1", api_key=None
+            callee=Callee(
+                model=model,
+                endpoint=Endpoint(
+                    provider_id="p", api="anthropic-messages", base_url="http://x/v1", api_key=None
+                ),
+                effort=None,
             ),
             system="be brief",
             tools=registry.schemas(registry.tool_names()),
-            effort=None,
             limits=limits or Limits(),
             deadline_s=None,
         )
