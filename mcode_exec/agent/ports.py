@@ -33,6 +33,8 @@ class Callee(Struct, frozen=True, kw_only=True):
     model: ModelInfo
     endpoint: Endpoint
     effort: str | None
+    #: reads the key anew, where it comes from a file or a command that may give another one by now; blocks
+    read_key: Callable[[], str | None] | None = None
 
 
 class AgentTask(Struct, frozen=True, kw_only=True):

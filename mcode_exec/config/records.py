@@ -62,6 +62,11 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     def has_key_source(self) -> bool:
         return bool(self.api_key_env or self.api_key_file or self.api_key_command)
 
+    @property
+    def key_may_change(self) -> bool:
+        """Whether the key's source may give another key later, and takes its time to give one."""
+        return bool(self.api_key_file or self.api_key_command)
+
 
 class RetryConfig(Struct, frozen=True, kw_only=True):
     """docs/contract.md §6; `max_retries` counts what follows the first request."""

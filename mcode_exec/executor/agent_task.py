@@ -59,7 +59,7 @@ def agent_task(
 
 
 def _callee(model: ResolvedModel, effort: str | None) -> Callee:
-    return Callee(model=model.info, endpoint=model.endpoint, effort=effort)
+    return Callee(model=model.info, endpoint=model.endpoint, effort=effort, read_key=model.read_key)
 
 
 def _system(

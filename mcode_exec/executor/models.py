@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -36,6 +37,8 @@ class ResolvedModel(Struct, frozen=True, kw_only=True):
     endpoint: Endpoint
     #: gets a short system prompt and no tools
     is_small: bool = False
+    #: reads the key anew where it comes from a file or a command; blocks.  Raises: KeyMissingError.
+    read_key: Callable[[], str | None] | None = None
     secret_env_names: tuple[str, ...] = ()
     secret_values: tuple[str, ...] = ()
     #: (code, message)
@@ -143,6 +146,9 @@ async def resolve_model(
     return ResolvedModel(
         info=found.info,
         endpoint=endpoint,
+        read_key=partial(_read_key, provider, runtime.env)
+        if provider is not None and provider.key_may_change
+        else None,
         secret_env_names=(*secret_names, *key_variables(ref.provider_id, provider)),
         secret_values=(endpoint.api_key,) if endpoint.api_key is not None else (),
     )
@@ -150,7 +156,13 @@ async def resolve_model(
 
 def _waits_for_key(text: str | None, config: Config) -> bool:
     provider = config.providers.get((text or "").partition("/")[0])
-    return provider is not None and bool(provider.api_key_command or provider.api_key_file)
+    return provider is not None and provider.key_may_change
+
+
+def _read_key(provider: ProviderConfig, env: Mapping[str, str]) -> str | None:
+    from mcode_exec.config.keys import resolve_key
+
+    return resolve_key(provider, env)
 
 
 def local_info(ref: ModelRef, provider: ProviderConfig | None) -> ModelInfo:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from mcode_exec.records.frame import LiveFact, Said
 from mcode_exec.records.history import HistoryRecord, ImageBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelRequest
 from mcode_exec.records.usage import Usage
+from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.stream import SessionStream
@@ -41,6 +43,7 @@ class TurnPorts:
         state: TurnState,
         tools: Callable[[str], ToolContext],
         attachments: Attachments,
+        redactor: Redactor,
         store: Store,
         clock: Clock,
         set_phase: Callable[[str], None],
@@ -54,6 +57,7 @@ class TurnPorts:
         self._state = state
         self._tools = tools
         self._attachments = attachments
+        self._redactor = redactor
         self._store = store
         self._images = RequestImages(attachments.read)
         self._clock = clock
@@ -88,9 +92,27 @@ class TurnPorts:
         try:
             return await self._call(request, on_fact, may_be_empty=may_be_empty)
         except ModelCallError as error:
-            if error.http_status != 413 or not self._images.drop_oldest(request.messages):
+            if not await self._can_mend(error, request):
                 raise
         return await self._call(request, on_fact, may_be_empty=may_be_empty)
+
+    async def _can_mend(self, error: ModelCallError, request: ModelRequest) -> bool:
+        """Whether the call may succeed now: with fewer images, or with a key that has changed meanwhile."""
+        if error.http_status == 413:
+            return self._images.drop_oldest(request.messages)
+        return error.http_status == 401 and await self._has_new_key()
+
+    async def _has_new_key(self) -> bool:
+        """Read the key again where it comes from a file or a command; False if it is the one that was refused."""
+        endpoint, read_key = self._callee.endpoint, self._callee.read_key
+        if read_key is None:
+            return False
+        key = await asyncio.to_thread(read_key)
+        if key is None or key == endpoint.api_key:
+            return False
+        self._redactor.add(key)
+        self._callee = structs.replace(self._callee, endpoint=structs.replace(endpoint, api_key=key))
+        return True
 
     async def _call(
         self, request: ModelRequest, on_fact: Callable[[ModelFact], None], *, may_be_empty: bool

@@ -180,6 +180,7 @@ class TurnRun:
             state=self._state,
             tools=self._surroundings.tool_context,
             attachments=self._attachments,
+            redactor=prepared.redactor,
             store=runtime.store,
             clock=runtime.clock,
             set_phase=self._set_phase,

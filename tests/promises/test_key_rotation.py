@@ -1,0 +1,65 @@
+"""A key that is rotated while a run goes on is read again; one that is still refused ends the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.mcode import Mcode
+from tests.support.peer import Peer
+from tests.support.steps import call, forever, say, status
+
+REFUSED = status(401, {"error": {"message": "invalid api key", "type": "authentication_error"}})
+OLD, NEW = "old-key-0123456789", "new-key-9876543210"
+SOURCES = {"file": 'api_key_file = "{key}"', "command": 'api_key_command = ["cat", "{key}"]'}
+
+
+@pytest.fixture(params=SOURCES)
+def source(request: pytest.FixtureRequest, mcode: Mcode) -> str:
+    key = mcode.root / "key"
+    key.write_text(OLD)
+    config = mcode.config.read_text()
+    line = SOURCES[request.param].format(key=key)
+    mcode.config.write_text(config.replace('api_key = "${FAKE_KEY}"', line))
+    return str(request.param)
+
+
+def keys_of(peer: Peer) -> list[str | None]:
+    return [request.header("x-api-key") for request in peer.calls]
+
+
+@pytest.mark.usefixtures("source")
+def test_a_key_that_changed_meanwhile_is_tried_once(mcode: Mcode, peer: Peer) -> None:
+    rotate = call("bash", {"command": f"printf {NEW} > {mcode.root}/key"})
+    peer.script(rotate, REFUSED, call("bash", {"command": f"echo {NEW}"}), say(f"the key is {NEW}"))
+    run = mcode.exec("go", "--allow", "bash:*", "--allow", "external_directory:*", "--output-format", "json")
+    result: dict[str, Any] = run.check().result
+    assert keys_of(peer) == [OLD, OLD, NEW, NEW]
+    assert (result["steps"], result["output"]) == (3, "the key is ***")
+    assert NEW not in run.out + run.err
+
+
+@pytest.mark.usefixtures("source")
+def test_a_key_that_is_the_same_is_not_sent_again(mcode: Mcode, peer: Peer) -> None:
+    peer.script(forever(REFUSED))
+    mcode.exec("go").check(77)
+    assert keys_of(peer) == [OLD]
+
+
+def test_a_key_that_cannot_be_read_any_more_is_77(mcode: Mcode, peer: Peer, source: str) -> None:
+    peer.script(call("bash", {"command": f"rm {mcode.root}/key"}), forever(REFUSED))
+    run = mcode.exec("go", "--permission", "off", "--output-format", "json").check(77)
+    assert f"api_key_{source}" in run.result["error"]["message"]
+
+
+def test_a_new_key_that_is_refused_too_ends_the_run(mcode: Mcode, peer: Peer, source: str) -> None:
+    peer.script(call("bash", {"command": f"printf {NEW} > {mcode.root}/key"}), forever(REFUSED))
+    mcode.exec("go", "--permission", "off").check(77)
+    assert keys_of(peer) == [OLD, OLD, NEW]
+
+
+def test_a_key_from_a_variable_is_not_asked_for_again(mcode: Mcode, peer: Peer) -> None:
+    peer.script(forever(REFUSED))
+    mcode.exec("go").check(77)
+    assert len(peer.calls) == 1
