@@ -66,7 +66,7 @@ def output_cap(limits: Limits, state: TurnState, model: ModelInfo) -> int | None
         caps.append(limits.max_tokens - state.spent_tokens)
     if limits.max_cost_usd is not None and model.price is not None:
         left = limits.max_cost_usd - state.spent_usd
-        if model.price.output > 0:
-            caps.append(int(left * Decimal(1_000_000) / model.price.output))
+        if (output := model.price.highest_output) > 0:
+            caps.append(int(left * Decimal(1_000_000) / output))
     caps = [cap for cap in caps if cap < model.output_tokens]
     return max(1, min(caps)) if caps else None

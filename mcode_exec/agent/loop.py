@@ -171,6 +171,7 @@ class AgentLoop:
         self._state.switches.append(switch)
         if self._streamed:
             self._ports.emit(AttemptVoided(self._message_id, "another model is asked"))
+            self._state.latest_text = self._committed_text
         self._ports.emit(ModelChanged(switch, error.message))
         return True
 

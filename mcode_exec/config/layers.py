@@ -187,9 +187,15 @@ def _provider(name: str, table: Table) -> records.ProviderConfig:
 
 def _model(table: Table) -> records.ModelConfig:
     fields = {_FIELDS["models"].get(key, key): value for key, value in table.items() if key != "cost"}
-    cost = records.CostConfig(**table["cost"]) if "cost" in table else None
+    cost = _cost_of(table["cost"]) if "cost" in table else None
     return records.ModelConfig(cost=cost, **fields)
 
 
 def _agent(name: str, table: Table) -> records.AgentConfig:
     return records.AgentConfig(name=name, **table)
+
+
+def _cost_of(table: dict[str, Any]) -> records.CostConfig:
+    prices = dict(table)
+    long = prices.pop("over_200k", None)
+    return records.CostConfig(**prices, over_200k=None if long is None else records.CostConfig(**long))

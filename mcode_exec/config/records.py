@@ -29,6 +29,8 @@ class CostConfig(Struct, frozen=True, kw_only=True):
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    #: prices of a call whose prompt has more than 200,000 tokens
+    over_200k: CostConfig | None = None
 
 
 class ModelConfig(Struct, frozen=True, kw_only=True):

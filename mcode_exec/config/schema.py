@@ -30,11 +30,12 @@ class Named(Struct, frozen=True):
 
 Schema = Mapping[str, "Check | Named | Schema"]
 
+_PRICES: Schema = dict.fromkeys(("input", "output", "cache_read", "cache_write"), values.price)
 _MODEL: Schema = {
     "context": values.positive_integer,
     "output": values.positive_integer,
     "images": values.boolean,
-    "cost": dict.fromkeys(("input", "output", "cache_read", "cache_write"), values.price),
+    "cost": {**_PRICES, "over_200k": _PRICES},
 }
 
 _PROVIDER: Schema = {

@@ -26,6 +26,8 @@ from mcode_exec.records.usage import Price
 if TYPE_CHECKING:
     from mcode_exec.providers.catalogue_data import CatalogueModel, Cost
 
+#: beyond so many tokens a prompt is priced as a long one where only that is known
+_LONG_TOKENS = 200_000
 #: limits of a model that nobody describes, tokens
 DEFAULT_CONTEXT_TOKENS = 128_000
 DEFAULT_OUTPUT_TOKENS = 8_192
@@ -297,7 +299,33 @@ def _price(known: Cost | None, override: CostConfig | None) -> Price | None:
     given, output = pick("input"), pick("output")
     if given is None or output is None:
         return None
-    return Price(input=given, output=output, cache_read=pick("cache_read"), cache_write=pick("cache_write"))
+    return Price(
+        input=given,
+        output=output,
+        cache_read=pick("cache_read"),
+        cache_write=pick("cache_write"),
+        tiers=_tiers(known, override),
+    )
+
+
+def _tiers(known: Cost | None, override: CostConfig | None) -> tuple[tuple[int, Price], ...]:
+    """Prices of long prompts: the catalogue's, unless the configuration sets prices of its own."""
+    found: list[tuple[int, Cost | CostConfig]] = []
+    if override is not None:
+        if override.over_200k is not None:
+            found = [(_LONG_TOKENS, override.over_200k)]
+    elif known is not None and known.tiers:
+        found = [(one.tier.size, one) for one in known.tiers if one.tier.type == "context"]
+    elif known is not None and known.context_over_200k is not None:
+        found = [(_LONG_TOKENS, known.context_over_200k)]
+    return tuple(
+        (
+            above,
+            Price(input=one.input, output=one.output, cache_read=one.cache_read, cache_write=one.cache_write),
+        )
+        for above, one in sorted(found, key=lambda tier: tier[0])
+        if one.input is not None and one.output is not None
+    )
 
 
 def _find_model(ref: ModelRef) -> CatalogueModel | None:

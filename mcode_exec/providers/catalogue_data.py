@@ -23,6 +23,20 @@ class Cost(Struct, frozen=True):
     output: Decimal | None = None
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    tiers: tuple[CostTier, ...] = ()
+    #: an older form of one tier
+    context_over_200k: Cost | None = None
+
+
+class TierBegin(Struct, frozen=True):
+    """Where a tier begins: beyond `size` tokens of a prompt, if it is of the type `context`."""
+
+    type: str = ""
+    size: int = 0
+
+
+class CostTier(Cost, frozen=True):
+    tier: TierBegin = TierBegin()
 
 
 class Modalities(Struct, frozen=True):

@@ -52,11 +52,21 @@ class Price(Struct, frozen=True, kw_only=True):
     output: Decimal
     cache_read: Decimal | None = None
     cache_write: Decimal | None = None
+    #: what a call costs, all of it, whose prompt has more than so many tokens; ascending
+    tiers: tuple[tuple[int, Price], ...] = ()
+
+    @property
+    def highest_output(self) -> Decimal:
+        return max((self.output, *(price.output for _, price in self.tiers)))
 
     def cost_usd(self, usage: Usage) -> Decimal | None:
         """Σ class × price / 1,000,000; reasoning at the output price; None for incomplete usage."""
         if usage.input_tokens is None or usage.output_tokens is None:
             return None
+        prompt = usage.input_tokens + (usage.cache_read_tokens or 0) + (usage.cache_write_tokens or 0)
+        for above, price in reversed(self.tiers):
+            if prompt > above:
+                return price.cost_usd(usage)
         cache_read = self.input if self.cache_read is None else self.cache_read
         cache_write = self.input if self.cache_write is None else self.cache_write
         total = (

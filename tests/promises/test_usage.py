@@ -60,6 +60,18 @@ def test_the_totals_are_the_sum_of_the_results(mcode: Mcode, peer: Peer, api: st
     assert (one["answers"], one["inputTokens"]) == (2, 11)
 
 
+def test_a_long_prompt_is_charged_at_the_price_of_its_tier(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(cost="cost = { input = 1.0, output = 10.0, over_200k = { input = 2.0, output = 20.0 } }")
+    for tokens, cost in (
+        ({"input": 200_000, "output": 1000}, Decimal("0.21")),
+        ({"input": 200_001, "output": 1000}, Decimal("0.420002")),
+        ({"input": 1000, "cache_read": 200_000, "output": 1}, Decimal("0.40202")),
+    ):
+        peer.script(say("a") + counted(**tokens))
+        run = mcode.exec("hi", "--max-tokens", "1000000", *JSON).check()
+        assert Decimal(str(run.result["costUsd"])) == cost
+
+
 def test_what_is_unknown_is_null_and_never_zero(mcode: Mcode, peer: Peer) -> None:
     peer.script(say("a") + counted(input=100, output=10), Answer(say("b").parts, usage=None))
     for _ in range(2):

@@ -18,6 +18,7 @@ from mcode_exec.providers.catalogue import (
 )
 from mcode_exec.providers.catalogue_data import data_date
 from mcode_exec.records.model import ModelRef
+from mcode_exec.records.usage import Price
 
 
 def ref(text: str) -> ModelRef:
@@ -134,3 +135,16 @@ def test_an_unknown_provider_is_said_with_those_that_exist() -> None:
         endpoint_of("nope", None, {})
     with pytest.raises(ConfigError, match="base_url"):
         endpoint_of("acme", ProviderConfig(name="acme", api="openai-completions"), {})
+
+
+def test_tiers_of_a_price_are_the_catalogues_unless_the_configuration_has_prices_of_its_own() -> None:
+    gemini = ref("gemini/gemini-2.5-pro")
+    price = model_info(gemini).price
+    assert price is not None
+    assert [(above, one.input, one.output) for above, one in price.tiers] == [(200_000, Decimal("2.5"), 15)]
+    assert price.highest_output == 15
+    own = ModelConfig(cost=CostConfig(input=Decimal(1), output=Decimal(2)))
+    config = ProviderConfig(name="gemini", models={gemini.model_id: own})
+    assert model_info(gemini, config).price == Price(
+        input=Decimal(1), output=Decimal(2), cache_read=price.cache_read
+    )
