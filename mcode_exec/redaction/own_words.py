@@ -81,6 +81,8 @@ OWN_WORDS = frozenset(
         "maxRetries",
         "mcodeVersion",
         "mechanism",
+        "model.switched",
+        "modelSwitches",
         "metadata",
         "model_id",
         "opencode",
