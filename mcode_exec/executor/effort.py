@@ -38,9 +38,7 @@ def effort_of(asked: str | None, plan: TurnPlan, ref: ModelRef, api: WireFormat)
     session = plan.session
     kept = (session.effort or (ref.variant if is_kept else None)) if session is not None else None
     level = asked or (None if is_kept else ref.variant) or kept
-    if level is None or level in EFFORTS[api]:
-        return Effort(level=level)
-    return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))
+    return _known(level, ref, api)
 
 
 def effort_of_fallback(asked: str | None, ref: ModelRef, api: WireFormat) -> Effort:
@@ -50,6 +48,11 @@ def effort_of_fallback(asked: str | None, ref: ModelRef, api: WireFormat) -> Eff
     """
     check_variant(ref, api, FALLBACK_FLAG)
     level = ref.variant or asked
+    return _known(level, ref, api)
+
+
+def _known(level: str | None, ref: ModelRef, api: WireFormat) -> Effort:
+    """The level, or none with a notice where the format has no word for it."""
     if level is None or level in EFFORTS[api]:
         return Effort(level=level)
     return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -346,3 +347,23 @@ def test_an_admitted_run_gets_an_events_file_of_its_own_from_one_that_is_writing
     assert lines[-1]["result"]["output"] == "second"
     assert [line["sequence"] for line in lines] == list(range(1, len(lines) + 1))
     assert (mcode.workspace / "e").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("flag", ["-o", "--result", "--session-id-file", "--events"])
+def test_a_full_disk_for_an_output_file_is_found_before_any_model_call(
+    mcode: Mcode, peer: Peer, flag: str
+) -> None:
+    disk = mcode.root / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        (disk / "fill").write_bytes(bytes(64 * 1024))
+        run = mcode.exec("hi", flag, str(disk / "out"), *JSON).check(74)
+        assert run.result["error"]["code"] == "OUTPUT_WRITE_FAILED"
+        assert peer.calls == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
