@@ -26,9 +26,9 @@ def _import_nothing_of_the_workspace() -> None:
     named = os.environ.get("PYTHONPATH", "")
     if not named and sys.path[0] not in ("", here):
         return
-    others = {os.path.join(here, entry).rstrip("/") for entry in ("", *named.split(os.pathsep))}
+    others = {os.path.normpath(os.path.join(here, entry)) for entry in ("", *named.split(os.pathsep))}
     others.discard(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
-    sys.path[:] = [entry for entry in sys.path if os.path.join(here, entry).rstrip("/") not in others]
+    sys.path[:] = [entry for entry in sys.path if os.path.normpath(os.path.join(here, entry)) not in others]
 
 
 _import_nothing_of_the_workspace()

@@ -205,7 +205,6 @@ class OutputFile:
         try:
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             if _is_free(fd):
-                self._keep_mode(fd)
                 self._fd = fd
                 os.truncate(fd, 0)
                 return "begun"

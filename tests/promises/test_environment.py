@@ -444,7 +444,9 @@ def test_warnings_and_python_variables_of_the_caller_do_not_reach_stdout(mcode: 
     assert all(line.startswith("mcode: ") for line in run.err.splitlines()), run.err
 
 
-@pytest.mark.parametrize("value", [".", "src", "{workspace}", ":", "/nowhere:{workspace}/"])
+@pytest.mark.parametrize(
+    "value", [".", "src", "./src", "../work/src/", "{workspace}", ":", "/nowhere:{workspace}/"]
+)
 def test_modules_of_the_workspace_never_run_in_mcode(mcode: Mcode, peer: Peer, value: str) -> None:
     trap = "import os; open('trap', 'w').write(os.environ.get('FAKE_KEY', '')); raise ImportError('shadow')\n"
     for directory in (mcode.workspace, mcode.workspace / "src"):
