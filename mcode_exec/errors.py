@@ -119,6 +119,7 @@ MODEL_CALL_CODES: dict[str, tuple[int | None, int]] = {
     "LLM_CONTENT_REFUSED": (None, 4),
     "LLM_OUTPUT_TRUNCATED": (None, 4),
     "LLM_BAD_RESPONSE": (None, 3),
+    "REPLAY_MISMATCH": (None, 4),
     "MODEL_UNKNOWN": (None, 3),
     "CONFIG_INVALID": (None, 3),
     "KEY_MISSING": (50112, 77),

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from mcode_exec.records.frame import LiveFact
-from mcode_exec.records.history import HistoryRecord, ImageBlock
+from mcode_exec.records.history import HistoryRecord, ImageBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRequest, ToolSchema
+from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Usage
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ class Ports(Protocol):
 
     async def keep_image(self, mime: str, data: bytes) -> ImageBlock:
         """Store an image that a tool read; the block that stands for it."""
+        ...
+
+    async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
+        """Run one call that may run; what it gave back."""
         ...
 
     def tool_context(self, call_id: str) -> ToolContext:

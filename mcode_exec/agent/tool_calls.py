@@ -109,7 +109,7 @@ class StepCalls:
             )
             self._ports.progress(step=self._state.steps, tool=call.name, phase="tool")
             started = time.monotonic()
-            outcome = await registry.run(call.name, call.arguments, self._ports.tool_context(call.id))
+            outcome = await self._ports.run_tool(call)
             result = ToolResultBlock(
                 call_id=call.id,
                 name=call.name,

@@ -132,6 +132,7 @@ _NAMES = {
     "config_file": "--config",
     "data_dir": "--data-dir",
     "diagnostics_dir": "--diagnostics-dir",
+    "record": "--record",
 }
 
 

@@ -25,6 +25,7 @@ _FIELDS = {
     "providers": {"api_key": "api_key_env"},
 }
 _KEY_SOURCES = ("api_key", "api_key_file", "api_key_command")
+_REPLAY_KEYS = ("tools", "strict")
 _PATH_KEYS = ("api_key_file", "path", "prompt_file")
 
 Table = dict[str, Any]
@@ -80,6 +81,7 @@ def _workspace(
     """Lay the workspace's file over; its deny rules are returned if it is not trusted."""
     if is_trusted:
         trust.refuse_vouching(document)
+        trust.refuse_replay(document, merged.table.get("providers", {}))
         _lay_over(merged, document, checked(document), workspace, env)
         return None
     trust.refuse_what_widens(document)
@@ -141,6 +143,7 @@ def _judge(document: Document, table: Table) -> None:
                 ("providers", name, given[1]),
                 f"provider {name!r} has {given[0]} and {given[1]}: keep one of them.",
             )
+        _judge_replay(document, name, provider)
         for model_id, model in provider.get("models", {}).items():
             if "context" in model and model.get("output", 0) > model["context"]:
                 raise document.fault(
@@ -158,6 +161,28 @@ def _judge(document: Document, table: Table) -> None:
         raise document.fault(
             ("timeouts", "command"), '"timeouts.command" is longer than "timeouts.command_max".'
         )
+
+
+def _judge_replay(document: Document, name: str, provider: Table) -> None:
+    """A recording has no address and takes no key; nothing else is played back."""
+    if provider.get("api") == "replay":
+        if "path" not in provider:
+            raise document.fault(
+                ("providers", name, "api"),
+                f"provider {name!r} replays nothing: set path to the directory of a recording.",
+            )
+        other = [key for key in provider if key not in ("api", "path", *_REPLAY_KEYS)]
+        if other:
+            raise document.fault(
+                ("providers", name, other[0]),
+                f"provider {name!r} replays a recording: it takes path, tools and strict only.",
+            )
+        return
+    for key in _REPLAY_KEYS:
+        if key in provider:
+            raise document.fault(
+                ("providers", name, key), f'"{key}" belongs to a provider whose api is "replay".'
+            )
 
 
 def _resolve_paths(document: Document, table: Table, env: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-Api = Literal["anthropic-messages", "openai-completions", "openai-responses", "local"]
+Api = Literal["anthropic-messages", "openai-completions", "openai-responses", "local", "replay"]
 Auth = Literal["bearer", "x-api-key", "api-key"]
 
 BUILT_IN = "built-in"
@@ -56,8 +56,12 @@ class ProviderConfig(Struct, frozen=True, kw_only=True):
     headers: dict[str, str] = {}
     query: dict[str, str] = {}
     auth: Auth | None = None
-    #: the GGUF file of a `local` provider, absolute
+    #: the GGUF file of a `local` provider, the directory that a `replay` provider plays back; absolute
     path: str | None = None
+    #: of a `replay` provider: whether tools are run, or give back what was recorded
+    tools: Literal["recorded", "live"] = "recorded"
+    #: of a `replay` provider: whether a request must be the recorded one byte for byte
+    strict: bool = False
     models: dict[str, ModelConfig] = {}
 
     @property

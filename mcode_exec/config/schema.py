@@ -48,6 +48,8 @@ _PROVIDER: Schema = {
     "query": Named(values.query_value, key=values.text),
     "auth": values.one_of("bearer", "x-api-key", "api-key"),
     "path": values.text,
+    "tools": values.one_of("recorded", "live"),
+    "strict": values.boolean,
     "models": Named(_MODEL, key=values.text),
 }
 

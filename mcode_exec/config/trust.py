@@ -80,6 +80,18 @@ def refuse_vouching(document: Document) -> None:
         )
 
 
+def refuse_replay(document: Document, of_user: Mapping[str, Any]) -> None:
+    """Whose words an answer is, only the user's own file decides; `of_user`: the providers it names."""
+    for name, provider in document.table.get("providers", {}).items():
+        if not isinstance(provider, dict):
+            continue
+        if "replay" in (provider.get("api"), of_user.get(name, {}).get("api")):
+            raise document.fault(
+                ("providers", name),
+                f"provider {name!r} replays a recording: name it in your own config file only.",
+            )
+
+
 def _refuse_all_but_deny(document: Document, table: dict[str, Any], at: tuple[str, ...]) -> None:
     for key, value in table.items():
         if isinstance(value, dict):

@@ -141,9 +141,12 @@ def _model(flag: str | None, config: Config, env: Mapping[str, str]) -> Check:
 def _described(found: Reach) -> str:
     info, endpoint = found.info, found.endpoint
     price = f"{info.price.input}/{info.price.output} USD per million" if info.price else "price unknown"
-    where = (
-        "on this machine" if endpoint is None else f"{endpoint.api} at {_without_secrets(endpoint.base_url)}"
-    )
+    if found.recording is not None:
+        where = f"plays {found.recording.directory} back"
+    elif endpoint is None:
+        where = "on this machine"
+    else:
+        where = f"{endpoint.api} at {_without_secrets(endpoint.base_url)}"
     return (
         f"context {info.context_tokens}, output {info.output_tokens} tokens ({info.source}), {price}; {where}"
     )
@@ -198,12 +201,16 @@ def _without_secrets(url: str) -> str:
     return scheme + separator + authority.rpartition("@")[2] + slash + path.partition("?")[0]
 
 
+_WITHOUT_KEY = {"local": "runs on this machine", "replay": "plays a recording back"}
+
+
 def _providers(config: Config, env: Mapping[str, str]) -> list[Check]:
     checks = []
     for provider_id in sorted({*catalogue.PROVIDERS, *config.providers}):
         provider = config.providers.get(provider_id)
-        if provider is not None and provider.api == "local":
-            checks.append(Check(name=f"provider {provider_id}", ok=None, detail="runs on this machine"))
+        if provider is not None and provider.api in _WITHOUT_KEY:
+            detail = _WITHOUT_KEY[provider.api]
+            checks.append(Check(name=f"provider {provider_id}", ok=None, detail=detail))
             continue
         checks.append(
             Check(name=f"provider {provider_id}", ok=None, detail=_key_state(provider_id, config, env))

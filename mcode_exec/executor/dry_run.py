@@ -120,6 +120,10 @@ def _checked_outputs(invocation: Invocation, data: str | None) -> dict[str, str]
     given = {flag: path for flag, path in targets.items() if path is not None}
     for flag, path in given.items():
         check_target(flag, path, data=data)
+    if invocation.record is not None:
+        from mcode_exec.executor.tape import target_of
+
+        given["--record"] = target_of(invocation.record, os.environ)
     return given
 
 
@@ -169,6 +173,8 @@ def _model(found: Reach, source: str, config: Config) -> dict[str, Any]:
         if info.price is None
         else {"input": str(info.price.input), "output": str(info.price.output)},
     }
+    if found.recording is not None:
+        described["recording"] = found.recording.directory
     if endpoint is not None:
         provider = config.providers.get(info.ref.provider_id)
         key_source = None if provider is None else configuration.key_source(provider)

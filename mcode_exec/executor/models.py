@@ -21,6 +21,7 @@ from mcode_exec.redaction import Redactor
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
     from mcode_exec.executor.settings import Settings
+    from mcode_exec.recordings.layout import Recording
 
 #: the one model of the `local` provider that needs no path
 BUILT_IN_MODEL = "smollm2"
@@ -35,6 +36,8 @@ class ResolvedModel(Struct, frozen=True, kw_only=True):
 
     info: ModelInfo
     endpoint: Endpoint
+    #: what answers instead of the endpoint
+    recording: Recording | None = None
     #: gets a short system prompt and no tools
     is_small: bool = False
     #: reads the key anew where it comes from a file or a command; blocks.  Raises: KeyMissingError.
@@ -73,6 +76,10 @@ class Reach(Struct, frozen=True, kw_only=True):
     info: ModelInfo
     #: None: the model is served by this process, which has not begun to
     endpoint: Endpoint | None
+    #: what answers instead of the endpoint
+    recording: Recording | None = None
+    #: gets a short system prompt
+    is_small: bool = False
 
     @property
     def api(self) -> WireFormat:
@@ -99,6 +106,10 @@ def reach(text: str | None, config: Config, env: Mapping[str, str]) -> Reach:
             )
         local.check_installed(_path_of(provider))
         return Reach(info=local_info(ref, provider), endpoint=None)
+    if provider is not None and provider.api == "replay":
+        from mcode_exec.executor.tape import reach_recorded
+
+        return reach_recorded(ref, provider)
     endpoint = endpoint_of(ref.provider_id, provider, env)
     if endpoint.api_key is None and endpoint.auth != "none":
         raise KeyMissingError(
@@ -146,6 +157,8 @@ async def resolve_model(
     return ResolvedModel(
         info=found.info,
         endpoint=endpoint,
+        recording=found.recording,
+        is_small=found.is_small,
         read_key=partial(_read_key, provider, runtime.env)
         if provider is not None and provider.key_may_change
         else None,

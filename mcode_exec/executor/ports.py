@@ -15,16 +15,19 @@ from mcode_exec.errors import ModelCallError
 from mcode_exec.executor.images import RequestImages
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.frame import LiveFact, Said
-from mcode_exec.records.history import HistoryRecord, ImageBlock
+from mcode_exec.records.history import HistoryRecord, ImageBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelRequest
+from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Usage
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.store.database import Store
+from mcode_exec.tools import registry
 
 if TYPE_CHECKING:
+    from mcode_exec.executor.tape import Tape
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.tools.context import ToolContext
 
@@ -38,7 +41,8 @@ class TurnPorts:
         task: AgentTask,
         door: CommitDoor,
         stream: SessionStream,
-        client: ModelClient,
+        client: Callable[[Callee], ModelClient],
+        tape: Tape | None,
         sink: Sink,
         state: TurnState,
         tools: Callable[[str], ToolContext],
@@ -53,6 +57,7 @@ class TurnPorts:
         self._door = door
         self._stream = stream
         self._client = client
+        self._tape = tape
         self._sink = sink
         self._state = state
         self._tools = tools
@@ -120,7 +125,7 @@ class TurnPorts:
         messages = self._images.fill(request.messages, request.model)
         for code, sentence in self._images.take_notices():
             self.emit(Said(code, sentence))
-        return await self._client.complete(
+        return await self._client(self._callee).complete(
             self._callee.endpoint,
             structs.replace(request, messages=messages),
             on_fact,
@@ -131,6 +136,12 @@ class TurnPorts:
     async def keep_image(self, mime: str, data: bytes) -> ImageBlock:
         digest = await self._store.on_thread(lambda: self._attachments.keep(data))
         return ImageBlock(digest=digest, mime=mime)
+
+    async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
+        context = self._tools(call.id)
+        if self._tape is not None:
+            return await self._tape.run_tool(self._callee, call, context)
+        return await registry.run(call.name, call.arguments, context)
 
     def tool_context(self, call_id: str) -> ToolContext:
         return self._tools(call_id)

@@ -89,6 +89,10 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     config = settings.config
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
     sink.redact_with(redactor)
+    if invocation.record is not None:
+        from mcode_exec.executor.tape import target_of
+
+        target_of(invocation.record, runtime.env)
     given = await read_input(invocation)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)

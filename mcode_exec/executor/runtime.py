@@ -11,8 +11,8 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from mcode_exec import paths
 from mcode_exec.abort import AbortScope
@@ -33,7 +33,9 @@ from mcode_exec.turns.recovery import recover
 if TYPE_CHECKING:
     from mcode_exec.config import ProviderConfig
     from mcode_exec.providers.client import ModelClient
+    from mcode_exec.providers.http import HttpClient
     from mcode_exec.providers.local import LocalServer
+    from mcode_exec.providers.transport import Transport
     from mcode_exec.records.model import ModelRef
 
 #: how long the end of a run waits for what dead ones left to be gone; the next run goes on with it
@@ -55,6 +57,7 @@ class Runtime:
         self._private = private
         self._store: Store | None = None
         self._owner: Owner | None = None
+        self._transport: HttpClient | None = None
         self._client: ModelClient | None = None
         self._local: LocalServer | None = None
         self._removing: asyncio.Task[None] | None = None
@@ -126,28 +129,48 @@ class Runtime:
         assert self._owner is not None
         return self._owner
 
+    def transport(self, settings: Settings) -> HttpClient:
+        """The connections to providers, made at the first call for them."""
+        if self._transport is None:
+            from mcode_exec.providers.http import HttpClient
+
+            self._transport = HttpClient(connect_s=settings.config.timeouts.connect_s, environ=self.env)
+        return self._transport
+
     def client(self, settings: Settings) -> ModelClient:
         """The model client, made at the first call for it."""
         if self._client is None:
-            from mcode_exec.providers.client import ModelClient, RetryPolicy, Timeouts
-
-            retry, timeouts = settings.config.retry, settings.config.timeouts
-            self._client = ModelClient(
-                timeouts=Timeouts(
-                    connect_s=timeouts.connect_s,
-                    first_byte_s=timeouts.first_byte_s,
-                    idle_s=timeouts.idle_s,
-                ),
-                retry=RetryPolicy(
-                    max_retries=retry.max_retries,
-                    base_delay_s=retry.base_delay_s,
-                    max_delay_s=retry.max_delay_s,
-                    budget_s=retry.budget_s,
-                ),
-                clock=self.clock,
-                environ=self.env,
-            )
+            self._client = self.client_over(self.transport(settings), settings)
         return self._client
+
+    def client_over(
+        self,
+        transport: Transport,
+        settings: Settings,
+        *,
+        clock: Clock | None = None,
+        sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
+    ) -> ModelClient:
+        """A model client of its own; `clock` and `sleep`: in whose time it retries."""
+        from mcode_exec.providers.client import ModelClient, RetryPolicy, Timeouts
+
+        retry, timeouts = settings.config.retry, settings.config.timeouts
+        return ModelClient(
+            transport=transport,
+            timeouts=Timeouts(
+                connect_s=timeouts.connect_s,
+                first_byte_s=timeouts.first_byte_s,
+                idle_s=timeouts.idle_s,
+            ),
+            retry=RetryPolicy(
+                max_retries=retry.max_retries,
+                base_delay_s=retry.base_delay_s,
+                max_delay_s=retry.max_delay_s,
+                budget_s=retry.budget_s,
+            ),
+            clock=clock or self.clock,
+            sleep=sleep,
+        )
 
     async def local_server(self, ref: ModelRef, provider: ProviderConfig | None) -> LocalServer:
         """The embedded server of a local model, started at the first call for it."""
@@ -178,9 +201,9 @@ class Runtime:
 
     async def close(self) -> None:
         """Close everything; safe to call twice."""
-        if self._client is not None:
-            await self._client.close()
-            self._client = None
+        if self._transport is not None:
+            await self._transport.close()
+            self._transport = self._client = None
         if self._local is not None:
             await self._local.close()
             self._local = None

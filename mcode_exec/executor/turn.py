@@ -51,6 +51,7 @@ from mcode_exec.turns.execution import execute
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.executor.tape import Tape
     from mcode_exec.permissions.judge import Judge
 
 
@@ -167,6 +168,9 @@ class TurnRun:
             now_ms=runtime.clock.now_ms(),
         )
         await self._say_notices(notices)
+        tape = self._begin_tape()
+        if tape is not None:
+            task = tape.task(task)
         await asyncio.shield(runtime.store.on_thread(self._keep_attachments))
         await self._commit_prompt(door, task)
         await self._say_turn_started(task)
@@ -175,7 +179,8 @@ class TurnRun:
             task=task,
             door=door,
             stream=self._stream,
-            client=runtime.client(prepared.settings),
+            client=(lambda _callee: runtime.client(prepared.settings)) if tape is None else tape.client,
+            tape=tape,
             sink=self._sink,
             state=self._state,
             tools=self._surroundings.tool_context,
@@ -192,6 +197,19 @@ class TurnRun:
             await loop.run()
         finally:
             await door.settle()
+        if tape is not None:
+            await self._say_notices(tape.notices())
+            tape.check()
+
+    def _begin_tape(self) -> Tape | None:
+        """What records the turn or plays it back; None for any other."""
+        prepared = self._prepared
+        models = (prepared.model, *(model for model, _ in prepared.fallbacks))
+        if self._invocation.record is None and all(model.recording is None for model in models):
+            return None
+        from mcode_exec.executor.tape import Tape
+
+        return Tape(self._runtime, self._invocation, prepared, turn_id=self._turn_id)
 
     async def _rows_settled(self) -> None:
         if self._door is not None:

@@ -207,6 +207,8 @@ def _api_of(
     if config is not None and config.api is not None:
         if config.api == "local":
             raise ConfigError(f"provider {provider_id!r} is local: it has no address until its server runs")
+        if config.api == "replay":
+            raise ConfigError(f"provider {provider_id!r} plays a recording back: it has no address")
         return config.api
     if entry is None:
         raise ConfigError(f'provider {provider_id!r} has no api: set it under [providers."{provider_id}"]')

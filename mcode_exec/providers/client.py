@@ -9,7 +9,7 @@ Cancelling the task closes the socket at once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import Struct, structs
@@ -18,10 +18,10 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.advice import advise
-from mcode_exec.providers.http import HttpClient, Response
 from mcode_exec.providers.reading import assembled, failure_with, judged, read_answer
 from mcode_exec.providers.retry import RetryPolicy, call_with_retry, uniform
 from mcode_exec.providers.sending import address, headers_of, wire_module
+from mcode_exec.providers.transport import Response, Transport
 from mcode_exec.providers.url import Url
 from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
 from mcode_exec.records.model import (
@@ -95,17 +95,17 @@ class _Call:
 
 
 class ModelClient:
-    """Calls models of any provider; one per process, it owns the connections."""
+    """Calls models of any provider over one transport, which others may share."""
 
     def __init__(
         self,
         *,
+        transport: Transport,
         timeouts: Timeouts | None = None,
         retry: RetryPolicy | None = None,
         clock: Clock,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
         rng: Callable[[], float] | None = None,
-        environ: Mapping[str, str] | None = None,
         log: Callable[[str], None] | None = None,
     ) -> None:
         self._timeouts = timeouts or Timeouts()
@@ -114,7 +114,7 @@ class ModelClient:
         self._sleep = sleep
         self._rng = rng or uniform
         self._log = log or (lambda _line: None)
-        self._http = HttpClient(connect_s=self._timeouts.connect_s, environ=environ)
+        self._transport = transport
 
     async def complete(
         self,
@@ -169,8 +169,8 @@ class ModelClient:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._http.close()
+        """Close the transport."""
+        await self._transport.close()
 
     async def _attempt(self, call: _Call) -> Answer:
         loop = asyncio.get_running_loop()
@@ -182,7 +182,7 @@ class ModelClient:
         reader: AnswerReader | None = None
         try:
             async with asyncio.timeout(None) as timer:
-                response = await self._http.post(
+                response = await self._transport.post(
                     url, call.headers, call.body, on_connected=lambda: timer.reschedule(loop.time() + limit_s)
                 )
                 self._log(

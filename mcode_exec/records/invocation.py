@@ -69,6 +69,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
     output_file: str | None = None
     result_file: str | None = None
     session_id_file: str | None = None
+    #: directory that a recording of the run is made in
+    record: str | None = None
 
     config_file: str | None = None
     data_dir: str | None = None

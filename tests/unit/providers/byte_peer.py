@@ -11,6 +11,7 @@ import msgspec
 
 from mcode_exec.clock import SystemClock
 from mcode_exec.providers.client import Endpoint, ModelClient, RetryPolicy, Timeouts
+from mcode_exec.providers.http import HttpClient
 from mcode_exec.records.history import Message, TextBlock
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRef, ModelRequest, ToolSchema
 
@@ -216,13 +217,14 @@ class Call:
         self.facts: list[ModelFact] = []
         self.sleeps = Sleeps()
         self.lines: list[str] = []
+        timeouts = timeouts or Timeouts(connect_s=2.0, first_byte_s=3.0, idle_s=2.0)
         self.client = ModelClient(
-            timeouts=timeouts or Timeouts(connect_s=2.0, first_byte_s=3.0, idle_s=2.0),
+            transport=HttpClient(connect_s=timeouts.connect_s, environ=environ or {}),
+            timeouts=timeouts,
             retry=retry or RetryPolicy(),
             clock=self.sleeps,
             sleep=self.sleeps,
             rng=lambda: 1.0,
-            environ=environ or {},
             log=self.lines.append,
         )
 

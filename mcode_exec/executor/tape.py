@@ -1,0 +1,191 @@
+"""A turn that is recorded, or that plays a recording back: what stands between it and models and tools.
+
+Made only for such a turn; imported by no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from mcode_exec import paths
+from mcode_exec.agent.ports import AgentTask, Callee
+from mcode_exec.config import ProviderConfig
+from mcode_exec.errors import ModelUnknownError
+from mcode_exec.executor.models import Reach, ResolvedModel
+from mcode_exec.providers.wire import Endpoint
+from mcode_exec.recordings import layout
+from mcode_exec.recordings.layout import Manifest, Place, RecordedModel, Recording
+from mcode_exec.recordings.recorder import FLAG, Recorder, check_target
+from mcode_exec.recordings.replay import Replay, ReplayClock
+from mcode_exec.records.history import ToolCallBlock
+from mcode_exec.records.model import ModelInfo, ModelRef
+from mcode_exec.records.tool import ToolOutcome
+from mcode_exec.tools import registry
+from mcode_exec.version import VERSION
+
+if TYPE_CHECKING:
+    from mcode_exec.executor.preparation import Prepared
+    from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.executor.settings import Settings
+    from mcode_exec.providers.client import ModelClient
+    from mcode_exec.providers.transport import Transport
+    from mcode_exec.records.invocation import Invocation
+    from mcode_exec.tools.context import ToolContext
+
+
+def target_of(directory: str, env: Mapping[str, str]) -> str:
+    """Where `--record` writes, absolute.  Raises: InvocationError, ConfigError, OutputWriteFailedError."""
+    path = paths.user_path(directory, env, name=FLAG)
+    check_target(path)
+    return path
+
+
+def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
+    """A model of a recording, with what its requests depend on.  Raises: ConfigError, ModelUnknownError."""
+    assert provider.path is not None, "the configuration was checked"
+    recording = layout.load(provider.path)
+    models = recording.manifest.models
+    model = next((one for one in models if one.model_id == ref.model_id), None)
+    if model is None:
+        known = ", ".join(f"{ref.provider_id}/{one.model_id}" for one in models) or "none"
+        raise ModelUnknownError(
+            f"the recording {provider.path} has no model {ref.model_id!r}; it has: {known}"
+        )
+    return Reach(
+        info=ModelInfo(
+            ref=ref,
+            context_tokens=model.context_tokens,
+            output_tokens=model.output_tokens,
+            price=None,
+            source="recording",
+            takes_tools=model.takes_tools,
+            takes_images=model.takes_images,
+            reasons=model.reasons,
+        ),
+        endpoint=Endpoint(
+            provider_id=model.provider_id, api=model.api, base_url=model.base_url, api_key=None, auth="none"
+        ),
+        recording=recording,
+        is_small=model.is_small,
+    )
+
+
+class Tape:
+    """One turn's recorder and replays."""
+
+    def __init__(self, runtime: Runtime, invocation: Invocation, prepared: Prepared, *, turn_id: str) -> None:
+        """Begin the recording.  Raises: OutputWriteFailedError."""
+        self._runtime = runtime
+        self._settings: Settings = prepared.settings
+        self._here = _places(runtime, prepared.choice.workspace)
+        models = (prepared.model, *(model for model, _ in prepared.fallbacks))
+        self._clock = ReplayClock(runtime.clock)
+        self._prepared = prepared
+        self._replays: dict[str, Replay] = {}
+        for model in models:
+            if model.recording is not None:
+                self._replays.setdefault(model.info.ref.provider_id, self._replay(model, model.recording))
+        self._recorder: Recorder | None = None
+        if invocation.record is not None:
+            self._recorder = Recorder(
+                target_of(invocation.record, runtime.env),
+                Manifest(
+                    mcode_version=VERSION,
+                    created_at_ms=runtime.clock.now_ms(),
+                    session_id=prepared.choice.session.id,
+                    turn_id=turn_id,
+                    places=self._here,
+                    models=tuple(_recorded(model) for model in models),
+                ),
+                prepared.redactor,
+            )
+
+    def _replay(self, model: ResolvedModel, recording: Recording) -> Replay:
+        return Replay(
+            recording,
+            here=self._here,
+            clock=self._clock,
+            redactor=self._prepared.redactor,
+            is_strict=self._provider(model.info.ref).strict,
+        )
+
+    def _provider(self, ref: ModelRef) -> ProviderConfig:
+        return self._settings.config.providers[ref.provider_id]
+
+    def task(self, task: AgentTask) -> AgentTask:
+        """The turn's task, where a recording goes on after a key was refused as the recorded run did."""
+        return structs.replace(
+            task,
+            callee=self._callee(task.callee),
+            fallbacks=tuple(self._callee(callee) for callee in task.fallbacks),
+        )
+
+    def _callee(self, callee: Callee) -> Callee:
+        replay = self._replays.get(callee.model.ref.provider_id)
+        return callee if replay is None else structs.replace(callee, read_key=replay.key_after_refusal)
+
+    def client(self, callee: Callee) -> ModelClient:
+        """What calls this model."""
+        replay = self._replays.get(callee.model.ref.provider_id)
+        transport: Transport = replay or self._runtime.transport(self._settings)
+        if self._recorder is not None:
+            transport = self._recorder.around(transport)
+        if replay is None:
+            return self._runtime.client_over(transport, self._settings)
+        return self._runtime.client_over(
+            transport, self._settings, clock=self._clock, sleep=self._clock.sleep
+        )
+
+    async def run_tool(self, callee: Callee, call: ToolCallBlock, context: ToolContext) -> ToolOutcome:
+        """Run a tool, or give back what it gave back in the recorded run."""
+        replay = self._replays.get(callee.model.ref.provider_id)
+        if replay is not None and self._provider(callee.model.ref).tools == "recorded":
+            outcome = replay.outcome(call.name, call.arguments)
+        else:
+            outcome = await registry.run(call.name, call.arguments, context)
+        if self._recorder is not None:
+            self._recorder.keep_call(call.name, call.arguments, outcome)
+        return outcome
+
+    def notices(self) -> tuple[tuple[str, str], ...]:
+        """What to say of a turn that has answered: (code, message)."""
+        unused = {name: replay.left for name, replay in self._replays.items() if replay.left}
+        return tuple(
+            ("replay.unused", f"{name}: the turn has ended, {left} of the recorded requests left unmade")
+            for name, left in unused.items()
+        )
+
+    def check(self) -> None:
+        """Raise OutputWriteFailedError if the recording is not whole."""
+        if self._recorder is not None:
+            self._recorder.check()
+
+
+def _places(runtime: Runtime, workspace: str) -> tuple[Place, ...]:
+    named = {
+        "workspace": workspace,
+        "data": runtime.data,
+        "home": paths.home(runtime.env),
+        "temp": paths.temp_base(runtime.env),
+    }
+    places = [Place(name=name, path=path) for name, path in named.items() if path]
+    return tuple(sorted(places, key=lambda place: -len(place.path)))
+
+
+def _recorded(model: ResolvedModel) -> RecordedModel:
+    info, endpoint = model.info, model.endpoint
+    return RecordedModel(
+        provider_id=endpoint.provider_id,
+        model_id=info.ref.model_id,
+        api=endpoint.api,
+        base_url=endpoint.base_url,
+        context_tokens=info.context_tokens,
+        output_tokens=info.output_tokens,
+        takes_tools=info.takes_tools,
+        takes_images=info.takes_images,
+        reasons=info.reasons,
+        is_small=model.is_small,
+    )

@@ -1,0 +1,193 @@
+"""What a recording is on disk: one directory, readable by people, private to its owner.
+
+    recording.json       what was run, with which models, in which places
+    0001.request.json    the body of the first request, as it was sent
+    0001.json            where it went, and the answer's head, pieces and end
+    0001.response        the answer's bytes, as they came, transfer and content coding undone
+    tools.jsonl          one tool call a line, with what it gave back
+
+Secrets are masked in all of it, nothing else is changed.  A request is on disk
+before it is sent; an answer that has no `0001.json` never came to an end.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from mcode_exec.errors import ConfigError
+from mcode_exec.paths import DIR_MODE, FILE_MODE
+from mcode_exec.records.model import WireFormat
+from mcode_exec.records.tool import ToolOutcome
+
+MANIFEST = "recording.json"
+TOOLS = "tools.jsonl"
+FORMAT = "mcode-recording"
+VERSION = 1
+
+#: how an exchange ended: the body was over | the reader had enough | the reader gave it up | it broke
+End = Literal["complete", "released", "given-up", "failed"]
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """A directory of the run; `name` stands for it where two runs are compared."""
+
+    name: str
+    path: str
+
+
+class RecordedModel(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A model of the run, as far as requests depend on it."""
+
+    provider_id: str
+    model_id: str
+    api: WireFormat
+    base_url: str
+    context_tokens: int
+    output_tokens: int
+    takes_tools: bool
+    takes_images: bool
+    reasons: bool
+    is_small: bool = False
+
+
+class Manifest(Struct, frozen=True, kw_only=True, rename="camel"):
+    format: str = FORMAT
+    version: int = VERSION
+    mcode_version: str
+    created_at_ms: int
+    session_id: str
+    turn_id: str
+    #: longest first
+    places: tuple[Place, ...]
+    models: tuple[RecordedModel, ...]
+
+
+class Failure(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What broke a request or its answer."""
+
+    code: str
+    message: str
+
+
+class Exchange(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One request and what came of it; times are milliseconds since the request went out."""
+
+    url: str
+    headers: list[tuple[str, str]]
+    #: None: no answer began
+    status: int | None = None
+    response_headers: list[tuple[str, str]] = []
+    head_ms: int = 0
+    #: [milliseconds, bytes] of each piece
+    pieces: list[tuple[int, int]] = []
+    end: End
+    end_ms: int = 0
+    failure: Failure | None = None
+
+
+class RecordedCall(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One tool call that was run."""
+
+    name: str
+    arguments: dict[str, Any]
+    outcome: ToolOutcome
+
+
+class Recording(Struct, frozen=True, kw_only=True):
+    """A recording, read: bodies are read when they are asked for."""
+
+    directory: str
+    manifest: Manifest
+    #: how many requests were made
+    requests: int
+    calls: tuple[RecordedCall, ...]
+
+    def request(self, number: int) -> bytes:
+        """The body of a request; the first is 1.  Raises: ConfigError."""
+        return read(request_path(self.directory, number))
+
+    def exchange(self, number: int) -> Exchange | None:
+        """What came of a request; None where the run ended before that was known.  Raises: ConfigError."""
+        path = exchange_path(self.directory, number)
+        return _decoded(path, Exchange) if os.path.exists(path) else None
+
+    def response(self, number: int) -> bytes:
+        return read(response_path(self.directory, number))
+
+
+def request_path(directory: str, number: int) -> str:
+    return os.path.join(directory, f"{number:04}.request.json")
+
+
+def exchange_path(directory: str, number: int) -> str:
+    return os.path.join(directory, f"{number:04}.json")
+
+
+def response_path(directory: str, number: int) -> str:
+    return os.path.join(directory, f"{number:04}.response")
+
+
+def load(directory: str) -> Recording:
+    """Read a recording.  Raises: ConfigError where there is none, or one that cannot be used."""
+    path = os.path.join(directory, MANIFEST)
+    if not os.path.isfile(path):
+        raise ConfigError(
+            f"{directory} is no recording: it has no {MANIFEST}; `mcode exec --record DIR` makes one"
+        )
+    manifest = _decoded(path, Manifest)
+    if manifest.format != FORMAT or manifest.version != VERSION:
+        raise ConfigError(
+            f"{path} is of version {manifest.version} of {manifest.format!r}; this mcode reads version {VERSION}"
+        )
+    requests = 0
+    while os.path.isfile(request_path(directory, requests + 1)):
+        requests += 1
+    return Recording(directory=directory, manifest=manifest, requests=requests, calls=_calls(directory))
+
+
+def _calls(directory: str) -> tuple[RecordedCall, ...]:
+    path = os.path.join(directory, TOOLS)
+    if not os.path.exists(path):
+        return ()
+    # a run that was killed may have left half a line
+    lines = read(path).split(b"\n")[:-1]
+    decoder = msgspec.json.Decoder(RecordedCall)
+    try:
+        return tuple(decoder.decode(line) for line in lines)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from None
+
+
+def _decoded(path: str, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode(read(path), type=kind)
+    except msgspec.DecodeError as error:
+        raise ConfigError(f"{path} cannot be used: {error}") from None
+
+
+def read(path: str) -> bytes:
+    try:
+        with open(path, "rb") as opened:
+            return opened.read()
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def make_directory(directory: str) -> None:
+    """Make the directory of a new recording, private; an empty one of the user's is taken.  Raises: OSError."""
+    os.makedirs(directory, mode=DIR_MODE, exist_ok=True)
+
+
+def write(path: str, data: bytes, *, flags: int = os.O_TRUNC) -> None:
+    """Write a file that only its owner reads.  Raises: OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, FILE_MODE)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
