@@ -10,12 +10,14 @@ import crowd
 import large
 import startup
 import steps
+import streams
 from tabulate import tabulate
 from timing import Row
 
 BENCHMARKS: dict[str, Callable[[int], list[Row]]] = {
     "startup": startup.run,
     "steps": steps.run,
+    "streams": streams.run,
     "resume": large.run_resume,
     "continue": large.run_continue,
     "crowd": crowd.run,

@@ -136,7 +136,11 @@ class Draft:
             self._parts.append(part)
 
     def add_text(self, piece: str) -> None:
-        for kind, text in self._splitter.feed(self._joiner.feed(piece)):
+        piece = self._joiner.feed(piece)
+        if piece and self._splitter.passes(piece):
+            self._say(piece)  # nearly every piece
+            return
+        for kind, text in self._splitter.feed(piece):
             self._take(kind, text)
 
     def end_text(self) -> None:

@@ -149,15 +149,18 @@ class _Connection:
         raise self._foreign("it sends interim answers without end")
 
     async def read_body(self) -> bytes:
-        pieces: list[bytes] = []
+        pieces: list[bytes | bytearray] = []
+        next_event, data, needs_data = self._h11.next_event, h11.Data, h11.NEED_DATA
         while self._h11.their_state is h11.SEND_BODY:
-            event = self._parse()
-            if event is h11.NEED_DATA:
+            try:
+                while isinstance(event := next_event(), data):
+                    pieces.append(event.data)
+            except h11.RemoteProtocolError as error:
+                raise self._refused(error) from error
+            if event is needs_data:
                 if pieces:
-                    return b"".join(pieces)
+                    break
                 await self._receive()
-            elif isinstance(event, h11.Data):
-                pieces.append(bytes(event.data))
         return b"".join(pieces)
 
     async def _next_event(self) -> Any:
@@ -169,12 +172,16 @@ class _Connection:
         try:
             return self._h11.next_event()
         except h11.RemoteProtocolError as error:
-            if self._is_over:
-                raise self._broken("closed the connection in the middle of its answer") from error
-            fault = str(error).partition(": bytearray(")[0]
-            if not self._has_head:
-                raise self._foreign("it switches protocols" if "_SWITCH" in fault else fault) from error
-            raise self._broken(f"garbled its answer ({fault})") from error
+            raise self._refused(error) from error
+
+    def _refused(self, error: h11.RemoteProtocolError) -> Exception:
+        """What bytes that are no HTTP mean, by when they came."""
+        if self._is_over:
+            return self._broken("closed the connection in the middle of its answer")
+        fault = str(error).partition(": bytearray(")[0]
+        if not self._has_head:
+            return self._foreign("it switches protocols" if "_SWITCH" in fault else fault)
+        return self._broken(f"garbled its answer ({fault})")
 
     async def _receive(self) -> None:
         try:

@@ -175,6 +175,12 @@ def _call(block: ToolCallBlock, extra_content: Any) -> dict[str, Any]:
     return call
 
 
+#: what a delta may hold beside `content`; most hold none of it
+_BESIDE_CONTENT = frozenset(
+    ("reasoning", "reasoning_content", "reasoning_details", "refusal", "tool_calls", "function_call")
+)
+
+
 class Reader(AnswerReader):
     """Complete with a finish reason or `[DONE]`, whichever comes."""
 
@@ -203,9 +209,9 @@ class Reader(AnswerReader):
         return True
 
     def _check(self, body: dict[str, Any]) -> None:
-        if body.get("error") or as_object(body.get("base_resp")).get("status_code"):
+        if body.get("error") or body.get("object") == "error" or body.get("type") == "error":
             self.fail(body)
-        if body.get("type") == "error" or (body.get("object") == "error"):
+        if "base_resp" in body and as_object(body["base_resp"]).get("status_code"):
             self.fail(body)
 
     def _take(self, chunk: dict[str, Any], key: str) -> None:
@@ -213,31 +219,38 @@ class Reader(AnswerReader):
         was_complete = self.is_complete
         choices = as_list(chunk.get("choices"))
         for choice in choices:
-            if not isinstance(choice, dict) or choice.get("index") not in (0, None):
+            if not isinstance(choice, dict) or choice.get("index"):
                 continue
             if choice.get("error"):
                 self.fail(choice)
             delta = choice.get(key)
             if not isinstance(delta, dict):
                 delta = as_object(choice.get("message"))
-            self._take_delta(delta)
+            if delta:
+                self._take_delta(delta)
             label = choice.get("finish_reason")
-            if isinstance(label, str) and label:
+            if label and isinstance(label, str):
                 self.label = label
                 self.is_complete = True
-        if isinstance(chunk.get("usage"), dict):
+        if "usage" in chunk and isinstance(chunk["usage"], dict):
             merge_counts(self.counts, chunk["usage"])
             # a usage chunk of its own after the finish reason is the last word
             self.is_terminal = was_complete and not choices
 
     def _take_delta(self, delta: dict[str, Any]) -> None:
-        self._take_reasoning(delta)
+        is_more = not _BESIDE_CONTENT.isdisjoint(delta)
+        if is_more:
+            self._take_reasoning(delta)
         content = delta.get("content")
         if isinstance(content, str):
             if content:
                 self.draft.add_text(content)
-        else:
+        elif content:
             self._take_parts(as_list(content))
+        if is_more:
+            self._take_rest(delta)
+
+    def _take_rest(self, delta: dict[str, Any]) -> None:
         self.refusal += as_text(delta.get("refusal"))
         calls = as_list(delta.get("tool_calls"))
         if not calls and isinstance(delta.get("function_call"), dict):

@@ -160,11 +160,12 @@ class Reader(AnswerReader):
         return True
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
-        key = self._key(value)
         if kind == "response.output_text.delta":
             self._has_said = True
             self.draft.add_text(as_text(value.get("delta")))
-        elif kind == "response.function_call_arguments.delta":
+            return
+        key = self._key(value)
+        if kind == "response.function_call_arguments.delta":
             self.draft.add_arguments(self._call(key), as_text(value.get("delta")))
         elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
             self.draft.think(self._thinking(key), as_text(value.get("delta")))

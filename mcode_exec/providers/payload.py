@@ -98,6 +98,8 @@ class TextJoiner:
         self.is_exact = True
 
     def feed(self, piece: str) -> str:
+        if piece.isascii() and "\0" not in piece and not self._held:  # nearly every piece
+            return piece
         if self._held:
             piece = self._held + piece
             self._held = ""

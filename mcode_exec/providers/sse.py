@@ -33,6 +33,8 @@ class SseParser:
         self._data: list[bytes] = []
         self._data_bytes = 0
         self._name = ""
+        #: the newest line that names an event, and the name in it
+        self._name_line, self._line_name = b"", ""
         self._skips_lf = False
         self._is_first_line = True
 
@@ -73,21 +75,29 @@ class SseParser:
         if self._is_first_line:
             self._is_first_line = False
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
+        data = self._data
         for line in lines:
-            if not line:
-                if self._data:
-                    events.append(SseEvent(self._name, b"\n".join(self._data)))
-                    self._data.clear()
+            if line.startswith(b"data:"):  # nearly every line
+                value = line[6:] if line.startswith(b" ", 5) else line[5:]
+                data.append(value)
+                self._data_bytes += len(value) + 1
+                if self._data_bytes > self._max:
+                    self._check(0)
+            elif not line:
+                if data:
+                    events.append(SseEvent(self._name, data[0] if len(data) == 1 else b"\n".join(data)))
+                    data.clear()
                     self._data_bytes = 0
                 self._name = ""
-                continue
-            field, _, value = line.partition(b":")
-            if value[:1] == b" ":
-                value = value[1:]
-            if field == b"data":
-                self._check(len(value))
-                self._data.append(value)
-                self._data_bytes += len(value) + 1
-            elif field == b"event":
-                self._name = value.decode("utf-8", "replace")
+            elif line.startswith(b"event:"):
+                if line != self._name_line:  # most say the same as the one before
+                    name = line[7:] if line.startswith(b" ", 6) else line[6:]
+                    self._name_line, self._line_name = line, name.decode("utf-8", "replace")
+                self._name = self._line_name
+            elif line == b"data":
+                data.append(b"")
+                self._data_bytes += 1
+                self._check(0)
+            elif line == b"event":
+                self._name = ""
         return events

@@ -20,6 +20,10 @@ CLOSE = "</think>"
 Piece = tuple[Literal["text", "thinking", "close", "recast"], str]
 
 
+#: so much of a line's beginning tells whether it is a fence
+_HEAD = 8
+
+
 class CodeSpans:
     """Whether the end of a growing Markdown text stands inside code."""
 
@@ -33,6 +37,10 @@ class CodeSpans:
         return self._is_fenced or self._ticks % 2 == 1
 
     def advance(self, text: str) -> None:
+        if "\n" not in text:
+            if "`" in text or len(self._head) < _HEAD:
+                self._grow(text)
+            return
         first, *rest = text.split("\n")
         self._grow(first)
         for line in rest:
@@ -43,8 +51,8 @@ class CodeSpans:
             self._grow(line)
 
     def _grow(self, part: str) -> None:
-        if len(self._head) < 8:
-            self._head += part[:8]
+        if len(self._head) < _HEAD:
+            self._head += part[:_HEAD]
         self._ticks += part.count("`")
 
 
@@ -58,6 +66,13 @@ class ThinkSplitter:
         self._closing = ""
         self._has_span = False
         self._code = CodeSpans()
+
+    def passes(self, piece: str) -> bool:
+        """Take `piece` as text that is said, if it can be nothing else; else it is still to be fed."""
+        if self._state != "text" or self._held or "<" in piece:
+            return False
+        self._code.advance(piece)
+        return True
 
     def feed(self, piece: str) -> list[Piece]:
         out: list[Piece] = []

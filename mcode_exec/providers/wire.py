@@ -36,6 +36,11 @@ EFFORTS: dict[WireFormat, tuple[str, ...]] = {
 }
 
 
+def _is_refused(base_resp: Any) -> bool:
+    """Whether MiniMax's status in an answer is that of a failure."""
+    return bool(as_object(base_resp).get("status_code"))
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a provider is, how it is spoken to, and with which key."""
 
@@ -97,15 +102,16 @@ class AnswerReader(ABC):
             is_progress = self.take_done()
         else:
             value = self.decoded(data)
-            kind = event.name if value is None else as_text(value.get("type")) or event.name
-            if kind in _KEEP_ALIVES:
-                return False
-            if value is not None and (
-                kind == "error" or as_object(value.get("base_resp")).get("status_code")
-            ):
-                self.fail(value)
-            is_progress = value is not None and self.take(kind, value)
-            self.foreign = self.foreign or (b"" if is_progress else data[: SHOWN_BODY * 4])
+            is_progress = False
+            if value is not None:
+                kind = as_text(value.get("type")) or event.name
+                if kind in _KEEP_ALIVES:
+                    return False
+                if kind == "error" or ("base_resp" in value and _is_refused(value["base_resp"])):
+                    self.fail(value)
+                is_progress = self.take(kind, value)
+            if not is_progress and not self.foreign:
+                self.foreign = data[: SHOWN_BODY * 4]
         self.events += is_progress
         return is_progress
 

@@ -1,0 +1,166 @@
+"""One long answer in each wire format: what reading it costs beside h11 alone, and how soon its tool call starts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h11
+from timing import Row, median, ms, world
+
+DELTAS = 2000
+ANSWER_CPU_S = 0.060
+BESIDE_HTTP = 1.5
+TOOL_START_S = 0.003
+
+_HERE = Path(__file__).resolve().parent
+
+
+def run(runs: int) -> list[Row]:
+    rows: list[Row] = []
+    for api in ("anthropic-messages", "openai-completions", "openai-responses"):
+        with _server(api) as port:
+            bare = [asyncio.run(_bare(port)) for _ in range(runs)]
+            ours = [asyncio.run(_answer(api, port)) for _ in range(runs)]
+        ratio = median(ours) / median(bare)
+        rows += [
+            Row(
+                f"{DELTAS} deltas, {api}: CPU of the answer",
+                ms(median(ours)),
+                "< 60 ms",
+                median(ours) < ANSWER_CPU_S,
+            ),
+            Row(
+                "  beside h11's event loop on the same bytes",
+                f"{ratio:.2f} x {ms(median(bare))}",
+                "< 1.5 x",
+                ratio < BESIDE_HTTP,
+            ),
+        ]
+    started = _tool_starts(max(3, runs // 4))
+    rows.append(
+        Row(
+            "last byte of the answer → its tool opens a file",
+            ms(median(started)),
+            "< 3 ms",
+            median(started) < TOOL_START_S,
+        )
+    )
+    return rows
+
+
+@contextlib.contextmanager
+def _server(api: str) -> Iterator[int]:
+    from tests.support import wire
+    from tests.support.steps import answer, say
+
+    words = "".join(f"word {number:05} " for number in range(DELTAS))
+    events = wire.events(api, answer(say(words), piece=len(words) // DELTAS), {})
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"".join(events))
+        file.flush()
+        command = [sys.executable, str(_HERE / "stream_server.py"), file.name]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+            process.kill()
+
+
+async def _bare(port: int) -> float:
+    """CPU seconds of the library's own loop: bytes in, events out, nothing done with them."""
+    start = time.process_time()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    connection = h11.Connection(h11.CLIENT)
+    headers = [("host", "x"), ("content-length", "2")]
+    for event in (
+        h11.Request(method="POST", target="/", headers=headers),
+        h11.Data(data=b"{}"),
+        h11.EndOfMessage(),
+    ):
+        writer.write(connection.send(event) or b"")
+    while not isinstance(event := connection.next_event(), h11.EndOfMessage):
+        if event is h11.NEED_DATA:
+            connection.receive_data(await reader.read(65536))
+    writer.close()
+    return time.process_time() - start
+
+
+async def _answer(api: Any, port: int) -> float:
+    """CPU seconds of a whole model call, from the request to the answer."""
+    from mcode_exec.clock import SystemClock
+    from mcode_exec.providers.client import Endpoint, ModelClient
+    from mcode_exec.providers.http import HttpClient
+    from mcode_exec.records.history import Message, TextBlock
+    from mcode_exec.records.model import ModelInfo, ModelRef, ModelRequest
+
+    info = ModelInfo(
+        ref=ModelRef(provider_id="bench", model_id="m"),
+        context_tokens=100_000,
+        output_tokens=8192,
+        price=None,
+        source="",
+    )
+    request = ModelRequest(
+        model=info, system="", tools=(), messages=(Message(role="user", content=(TextBlock(text="go"),)),)
+    )
+    endpoint = Endpoint(
+        provider_id="bench", api=api, base_url=f"http://127.0.0.1:{port}", api_key=None, auth="none"
+    )
+    told: list[Any] = []
+    client = ModelClient(transport=HttpClient(environ={}), clock=SystemClock())
+    start = time.process_time()
+    await client.complete(endpoint, request, told.append)
+    took_s = time.process_time() - start
+    await client.close()
+    assert len(told) >= DELTAS
+    return took_s
+
+
+def _tool_starts(runs: int) -> list[float]:
+    """Seconds from the answer's last byte to the moment its tool opens a file; of the second call in a run."""
+    from tests.support.steps import call, say
+
+    found: list[float] = []
+    with world() as (mcode, peer):
+        for name in ("one.txt", "two.txt"):
+            (mcode.workspace / name).write_text("text\n")
+        for _ in range(runs):
+            peer.requests.clear()
+            peer.script(
+                call("read", {"file_path": "one.txt"}), call("read", {"file_path": "two.txt"}), say("done")
+            )
+            with _opened(mcode.workspace / "two.txt") as wait:
+                running = mcode.start("exec", "go")
+                opened_s = wait()
+                running.finish().check()
+            found.append(opened_s - (peer.calls[1].answered_s or 0.0))
+    return found
+
+
+_IN_OPEN = 0x20
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Callable[[], float]]:
+    """Waits for the next time that anybody opens `path`; gives the monotonic second."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    watch = libc.inotify_init1(os.O_CLOEXEC)
+    try:
+        libc.inotify_add_watch(watch, os.fsencode(path), _IN_OPEN)
+
+        def wait() -> float:
+            os.read(watch, 4096)
+            return time.monotonic()
+
+        yield wait
+    finally:
+        os.close(watch)
