@@ -18,6 +18,8 @@ from mcode_exec.permissions.places import Scope
 from mcode_exec.permissions.rules import RuleSet, parse_flag_rule
 from mcode_exec.providers.wire import Endpoint
 from mcode_exec.records.history import (
+from mcode_exec.records.tool import ToolOutcome
+from mcode_exec.tools import registry
     Block,
     HistoryRecord,
     ImageBlock,
@@ -97,6 +99,9 @@ class Ports:
 
     async def keep_image(self, mime: str, data: bytes) -> ImageBlock:
         return ImageBlock(digest="0" * 64, mime=mime)
+
+    async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
+        return await registry.run(call.name, call.arguments, self.tool_context(call.id))
 
     def tool_context(self, call_id: str) -> ToolContext:
         self.began.append(call_id)
