@@ -18,8 +18,6 @@ from mcode_exec.permissions.places import Scope
 from mcode_exec.permissions.rules import RuleSet, parse_flag_rule
 from mcode_exec.providers.wire import Endpoint
 from mcode_exec.records.history import (
-from mcode_exec.records.tool import ToolOutcome
-from mcode_exec.tools import registry
     Block,
     HistoryRecord,
     ImageBlock,
@@ -29,6 +27,7 @@ from mcode_exec.tools import registry
     ToolResultBlock,
 )
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRef, ModelRequest, TextDelta
+from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Price, Usage
 from mcode_exec.sessions.transcript import transcript
 from mcode_exec.tools import registry
