@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
@@ -32,6 +32,9 @@ from mcode_exec.records.model import (
     RetryScheduled,
 )
 from mcode_exec.records.usage import Usage
+
+if TYPE_CHECKING:
+    from mcode_exec.providers.limiter import Limiter
 
 __all__ = ["Endpoint", "ModelClient", "RetryPolicy", "Timeouts"]
 
@@ -65,6 +68,8 @@ class _Call:
         self.retries = 0
         #: whether the present attempt has told anything
         self.has_told = False
+        #: seconds that its attempts waited for their place among others
+        self.held_s = 0.0
         self._on_fact = on_fact
 
     def emit(self, fact: ModelFact) -> None:
@@ -101,6 +106,7 @@ class ModelClient:
         self,
         *,
         transport: Transport,
+        limiter: Limiter | None = None,
         timeouts: Timeouts | None = None,
         retry: RetryPolicy | None = None,
         clock: Clock,
@@ -115,6 +121,7 @@ class ModelClient:
         self._rng = rng or uniform
         self._log = log or (lambda _line: None)
         self._transport = transport
+        self._limiter = limiter
 
     async def complete(
         self,
@@ -143,7 +150,7 @@ class ModelClient:
             if on_api_call is not None:
                 on_api_call()
             try:
-                return judged(await self._attempt(call), request, may_be_empty=may_be_empty)
+                return judged(await self._placed(call), request, may_be_empty=may_be_empty)
             except ModelCallError as failure:
                 advise(failure, endpoint)
                 call.note_failure(failure)
@@ -157,6 +164,7 @@ class ModelClient:
             sleep=self._sleep,
             rng=self._rng,
             deadline_s=deadline_s,
+            held_s=lambda: call.held_s,
             on_retry=lambda retry, delay_s, failure: call.announce_retry(
                 retry, max_retries, delay_s, failure
             ),
@@ -171,6 +179,13 @@ class ModelClient:
     async def close(self) -> None:
         """Close the transport."""
         await self._transport.close()
+
+    async def _placed(self, call: _Call) -> Answer:
+        if self._limiter is None:
+            return await self._attempt(call)
+        async with self._limiter.place(call.endpoint) as waited_s:
+            call.held_s += waited_s
+            return await self._attempt(call)
 
     async def _attempt(self, call: _Call) -> Answer:
         loop = asyncio.get_running_loop()

@@ -54,10 +54,12 @@ async def call_with_retry(
     rng: Callable[[], float],
     deadline_s: float | None,
     on_retry: Callable[[int, float, ModelCallError], None],
+    held_s: Callable[[], float] = lambda: 0.0,
 ) -> T:
     """The first result of `attempt`, or its last failure.
 
-    `on_retry(retry, delay_s, failure)` is called before each wait.
+    `on_retry(retry, delay_s, failure)` is called before each wait; `held_s` tells how long attempts
+    have waited for their place so far, which is no part of the budget.
     Raises: ModelCallError; one that ends retrying says how often and how long it was tried.
     """
     try:
@@ -75,6 +77,7 @@ async def call_with_retry(
         rng=rng,
         deadline_s=deadline_s,
         on_retry=on_retry,
+        held_s=held_s,
     )
 
 
@@ -88,10 +91,11 @@ async def _retry(
     rng: Callable[[], float],
     deadline_s: float | None,
     on_retry: Callable[[int, float, ModelCallError], None],
+    held_s: Callable[[], float],
 ) -> T:
     from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
-    first_failure_s = clock.monotonic_s()
+    first_failure_s, held_before_s = clock.monotonic_s(), held_s()
     attempts = 0
 
     def wait(state: RetryCallState) -> float:
@@ -102,7 +106,7 @@ async def _retry(
         ends_s = clock.monotonic_s() + state.upcoming_sleep
         if deadline_s is not None and ends_s > deadline_s:
             return True
-        return ends_s - first_failure_s > policy.budget_s
+        return ends_s - first_failure_s - (held_s() - held_before_s) > policy.budget_s
 
     async def again() -> T:
         nonlocal attempts

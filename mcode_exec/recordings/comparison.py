@@ -31,7 +31,7 @@ _ID = re.compile(
     r"|mcode-run-[0-9a-f]+|(?:turn_)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\b"
 )
 #: lines of the system prompt that tell of the machine, not of the work
-_MACHINE = re.compile(r"^(Git branch: |Platform: ).*$", re.MULTILINE)
+_MACHINE = re.compile(r"^(?:Git branch|Platform): .*\n?", re.MULTILINE)
 
 
 class Normal:
@@ -58,7 +58,7 @@ class Normal:
     def text(self, text: str) -> str:
         if self._path is not None:
             text = self._path.sub(lambda match: self._names[match.group()], text)
-        text = _MACHINE.sub(r"\1<machine>", text)
+        text = _MACHINE.sub("", text)
         text = _ID.sub(lambda match: self._ids.setdefault(match.group(), f"<id {len(self._ids) + 1}>"), text)
         return _DATE.sub("<date>", text)
 

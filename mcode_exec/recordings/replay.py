@@ -22,6 +22,7 @@ from mcode_exec.recordings.layout import Exchange, Place, RecordedCall, Recordin
 from mcode_exec.recordings.rewriting import Find, recut, rewritten
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.redaction import Redactor
+from mcode_exec.version import VERSION
 
 _MISMATCH = "REPLAY_MISMATCH"
 
@@ -167,8 +168,10 @@ class Replay:
             raise self._mismatch(number, found)
 
     def _mismatch(self, number: int, found: Sequence[str]) -> ModelCallError:
+        made_by = self._recording.manifest.mcode_version
+        by = f" (made by mcode {made_by}, this is {VERSION})" if made_by != VERSION else ""
         return ModelCallError(
-            _MISMATCH, printable(f"request {number} is not the recorded one: {'; '.join(found)}")
+            _MISMATCH, printable(f"request {number} is not the recorded one{by}: {'; '.join(found)}")
         )
 
     @staticmethod

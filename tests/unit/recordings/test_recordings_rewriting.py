@@ -98,7 +98,7 @@ def test_dates_ids_and_places_are_brought_to_one_form() -> None:
     assert normal.json(value) == {
         "x": "in <workspace>/f and <home>: <id 1> <id 2> <id 1>",
         "y": ["<date>"] * 4,
-        "z": "Git branch: <machine>\nPlatform: <machine>\n<id 3>",
+        "z": "<id 3>",
     }
 
 
