@@ -85,6 +85,7 @@ class Tape:
         self._clock = ReplayClock(runtime.clock)
         self._prepared = prepared
         self._replays: dict[str, Replay] = {}
+        self._clients: dict[str, ModelClient] = {}
         for model in models:
             if model.recording is not None:
                 self._replays.setdefault(model.info.ref.provider_id, self._replay(model, model.recording))
@@ -128,8 +129,13 @@ class Tape:
         return callee if replay is None else structs.replace(callee, read_key=replay.key_after_refusal)
 
     def client(self, callee: Callee) -> ModelClient:
-        """What calls this model."""
-        replay = self._replays.get(callee.model.ref.provider_id)
+        """What calls this model, the same for the whole turn."""
+        provider_id = callee.model.ref.provider_id
+        if provider_id not in self._clients:
+            self._clients[provider_id] = self._client(self._replays.get(provider_id))
+        return self._clients[provider_id]
+
+    def _client(self, replay: Replay | None) -> ModelClient:
         transport: Transport = replay or self._runtime.transport(self._settings)
         if self._recorder is not None:
             transport = self._recorder.around(transport)
