@@ -135,6 +135,7 @@ class AgentLoop:
             messages=tuple(self._messages),
             max_output_tokens=output_cap(self._task.limits, state, self._task.model),
             effort=self._task.callee.effort,
+            cache_key=self._task.cache_key,
         )
         started_s = time.monotonic()
         try:

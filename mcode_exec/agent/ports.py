@@ -43,6 +43,8 @@ class AgentTask(Struct, frozen=True, kw_only=True):
 
     turn_id: str
     agent: str | None
+    #: names the session to a provider's prompt cache
+    cache_key: str | None = None
     callee: Callee
     #: what is called instead, one after the other, when calls have failed for good though they might have succeeded
     fallbacks: tuple[Callee, ...] = ()

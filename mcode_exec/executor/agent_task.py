@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 
 def agent_task(
-    invocation: Invocation, prepared: Prepared, *, turn_id: str, judge: Callable[[], Judge], now_ms: int
+    invocation: Invocation,
+    prepared: Prepared,
+    *,
+    session_id: str,
+    turn_id: str,
+    judge: Callable[[], Judge],
+    now_ms: int,
 ) -> tuple[AgentTask, tuple[tuple[str, str], ...]]:
     """The task, and the notices (code, message) of the instructions that went into it.
 
@@ -43,6 +49,7 @@ def agent_task(
     task = AgentTask(
         turn_id=turn_id,
         agent=prepared.agent.name if prepared.agent else None,
+        cache_key=session_id,
         callee=_callee(model, prepared.effort),
         fallbacks=tuple(_callee(model, effort) for model, effort in prepared.fallbacks),
         system=_system(

@@ -163,6 +163,7 @@ class TurnRun:
         task, notices = agent_task(
             self._invocation,
             prepared,
+            session_id=session.id,
             turn_id=self._turn_id,
             judge=self._judge,
             now_ms=runtime.clock.now_ms(),

@@ -1,9 +1,11 @@
 """The Anthropic messages format, also spoken by MiniMax, llama.cpp and others.
 
-Thinking goes back with its signature, redacted thinking as it came.  Cache
-breakpoints stand on the tools and the system prompt; the conversation's own is
-asked for at the top of the request, where it changes no message's bytes, and
-only of Anthropic, because others may not know it there.
+Thinking goes back with its signature, redacted thinking as it came.  The four
+cache breakpoints stand on the tools, the system prompt and the ends of the last
+two messages of the user's side: the older of the two is where the last request
+wrote its cache, however many blocks the step between them had.  They move, and
+apart from them a request begins with the bytes of the one before.  None stands
+at the top of the request, which only Anthropic's own address knows.
 """
 
 from __future__ import annotations
@@ -43,16 +45,18 @@ from mcode_exec.records.usage import Usage
 
 VERSION = "2023-06-01"
 _CACHED = {"type": "ephemeral"}
+#: breakpoints of the conversation: a request may hold four in all
+_MOVING_MARKS = 2
 _MIN_BUDGET = 1024
 #: effort -> thinking budget, tokens
 _BUDGETS = {"minimal": 1024, "low": 4096, "medium": 12_000, "high": 24_000, "xhigh": 32_000, "max": 48_000}
+#: levels that an adaptive Claude has another word for
+_ADAPTIVE_WORDS = {"minimal": "low"}
 
 
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     """The request; what may change from step to step stands behind the messages."""
     body: dict[str, Any] = {"model": request.model.ref.model_id, "stream": True}
-    if endpoint.provider_id == "anthropic":
-        body["cache_control"] = _CACHED
     tools: list[dict[str, Any]] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
         for tool in request.tools
@@ -66,10 +70,13 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
         body["tools"] = tools
     if request.system.strip():
         body["system"] = [{"type": "text", "text": clean(request.system), "cache_control": _CACHED}]
-    body["messages"] = [
+    messages = [
         _assistant(side, endpoint.provider_id) if isinstance(side, AssistantSide) else _user(side)
         for side in exchanges(request.messages, endpoint.provider_id)
     ]
+    for message in [message for message in messages if message["role"] == "user"][-_MOVING_MARKS:]:
+        message["content"][-1]["cache_control"] = _CACHED
+    body["messages"] = messages
     limit = request.model.output_tokens
     if request.max_output_tokens is not None:
         limit = min(limit, request.max_output_tokens)
@@ -101,22 +108,27 @@ def _thinking(request: ModelRequest, limit: int) -> dict[str, Any]:
         return {}
     if effort == "none":
         return {"thinking": {"type": "disabled"}}
-    if _is_adaptive(request.model.ref.model_id):
-        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": effort}}
+    version = _adaptive_version(request.model.ref.model_id)
+    if version is not None:
+        word = _ADAPTIVE_WORDS.get(effort, effort)
+        if word == "xhigh" and version < (4, 7):
+            word = "high"
+        return {"thinking": {"type": "adaptive"}, "output_config": {"effort": word}}
     budget = min(_BUDGETS[effort], limit - 1024)
     if budget < _MIN_BUDGET:
         return {}
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _is_adaptive(model_id: str) -> bool:
-    """Claude from 4.6 on chooses its budget itself and takes an effort."""
+def _adaptive_version(model_id: str) -> tuple[int, ...] | None:
+    """The version of a Claude that chooses its budget itself and takes an effort: from 4.6 on."""
     if not model_id.startswith("claude-"):
-        return False
+        return None
     numbers = [
         int(part) for part in model_id.split("-") if part.isascii() and part.isdigit() and len(part) < 4
     ]
-    return bool(numbers) and tuple(numbers[:2]) >= (4, 6)
+    version = tuple(numbers[:2])
+    return version if version >= (4, 6) else None
 
 
 def _user(side: UserSide) -> dict[str, Any]:

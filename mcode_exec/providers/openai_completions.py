@@ -31,7 +31,7 @@ from mcode_exec.providers.transcript import (
     missing_note,
     tool_name,
 )
-from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
+from mcode_exec.providers.wire import OPENAI_HOST, AnswerReader, Endpoint, WireRequest
 from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from mcode_exec.records.model import ModelRequest
 from mcode_exec.records.usage import Usage
@@ -42,31 +42,49 @@ class _Dialect(Struct, frozen=True, kw_only=True):
     limit_field: str = "max_tokens"
     #: whether the provider's own default limit is too small to leave unsaid
     states_limit: bool = False
-    #: how effort is asked for: `flat` reasoning_effort, `nested` reasoning.effort, `none`
+    #: how effort is asked for: `flat` reasoning_effort, `nested` reasoning.effort, `thinking` reasoning_effort,
+    #: but "none" as thinking.type, `none`
     effort: str = "flat"
+    #: levels of effort that the provider has another word for
+    words: dict[str, str] = {}
 
 
 _DIALECTS = {
     "openai": _Dialect(limit_field="max_completion_tokens"),
     "minimax": _Dialect(states_limit=True, effort="none"),
-    "deepseek": _Dialect(states_limit=True, effort="none"),
+    "deepseek": _Dialect(states_limit=True, effort="thinking"),
     "openrouter": _Dialect(effort="nested"),
+    "gemini": _Dialect(words={"xhigh": "high"}),
+}
+#: the same providers under a name of the configuration's own
+_ID_OF_HOST = {
+    OPENAI_HOST: "openai",
+    "api.minimax.io": "minimax",
+    "api.minimaxi.com": "minimax",
+    "api.deepseek.com": "deepseek",
+    "openrouter.ai": "openrouter",
+    "generativelanguage.googleapis.com": "gemini",
 }
 _USUAL = _Dialect()
 
 
+def _dialect_of(endpoint: Endpoint) -> _Dialect:
+    found = _DIALECTS.get(endpoint.provider_id)
+    return found or _DIALECTS.get(_ID_OF_HOST.get(endpoint.host, ""), _USUAL)
+
+
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     """The request; what may change from step to step stands behind the messages."""
-    dialect = _DIALECTS.get(endpoint.provider_id, _USUAL)
+    dialect = _dialect_of(endpoint)
     body: dict[str, Any] = {
         "model": request.model.ref.model_id,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    if request.effort is not None and dialect.effort == "flat":
-        body["reasoning_effort"] = request.effort
-    elif request.effort is not None and dialect.effort == "nested":
-        body["reasoning"] = {"effort": request.effort}
+    if request.cache_key is not None and endpoint.host == OPENAI_HOST:
+        body["prompt_cache_key"] = request.cache_key
+    if request.effort is not None:
+        body |= _effort(dialect.words.get(request.effort, request.effort), dialect)
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.tools:
@@ -88,6 +106,14 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     if limit is not None:
         body[dialect.limit_field] = limit
     return WireRequest("/chat/completions", [], encode_json(body))
+
+
+def _effort(level: str, dialect: _Dialect) -> dict[str, Any]:
+    if dialect.effort == "nested":
+        return {"reasoning": {"effort": level}}
+    if dialect.effort == "thinking" and level == "none":
+        return {"thinking": {"type": "disabled"}}
+    return {} if dialect.effort == "none" else {"reasoning_effort": level}
 
 
 def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from mcode_exec.providers.transcript import (
     missing_note,
     tool_name,
 )
-from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
+from mcode_exec.providers.wire import OPENAI_HOST, AnswerReader, Endpoint, WireRequest
 from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from mcode_exec.records.model import ModelRequest
 from mcode_exec.records.usage import Usage
@@ -35,6 +35,8 @@ from mcode_exec.records.usage import Usage
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     """The request; what may change from step to step stands behind the input."""
     body: dict[str, Any] = {"model": request.model.ref.model_id, "stream": True, "store": False}
+    if request.cache_key is not None and endpoint.host == OPENAI_HOST:
+        body["prompt_cache_key"] = request.cache_key
     if request.model.reasons:
         body["include"] = ["reasoning.encrypted_content"]
     if request.effort is not None:

@@ -57,8 +57,17 @@ class Endpoint(Struct, frozen=True, kw_only=True):
     #: where the key is from, for people; None where there is none
     key_source: str | None = None
 
+    @property
+    def host(self) -> str:
+        """The host of the address, in lower case."""
+        return self.base_url.partition("://")[2].partition("/")[0].partition(":")[0].lower()
+
     def __repr__(self) -> str:
         return f"Endpoint({self.provider_id!r}, {self.api!r})"
+
+
+#: OpenAI's own address, which takes what those that stand in for it may not know
+OPENAI_HOST = "api.openai.com"
 
 
 class WireRequest(Struct, frozen=True):

@@ -65,6 +65,8 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     max_output_tokens: int | None = None
     effort: str | None = None
     temperature: float | None = None
+    #: the same for all requests of a session: where a provider wants it, they meet the same prompt cache
+    cache_key: str | None = None
 
 
 class TextDelta(Struct, frozen=True):

@@ -185,6 +185,17 @@ def _anthropic_tools(tools: Any, messages: list[list[dict[str, Any]]]) -> Iterat
 
 
 def _cache_marks(body: dict[str, Any]) -> Iterator[str]:
+    if "cache_control" in body:
+        yield "cache_control: Extra inputs are not permitted"
     found = json.dumps(body).count('"cache_control": {')
     if found > 4:
         yield f"A maximum of 4 blocks with cache_control may be provided. Found {found}."
+    for at, message in enumerate(body["messages"]):
+        for position, block in enumerate(_anthropic_blocks(message)):
+            where = f"messages.{at}.content.{position}"
+            if "cache_control" not in block:
+                continue
+            if block.get("type") in ("thinking", "redacted_thinking"):
+                yield f"{where}.{block['type']}.cache_control: Extra inputs are not permitted"
+            elif block.get("type") == "text" and not block.get("text"):
+                yield f"{where}: cache_control cannot be set for empty text blocks"

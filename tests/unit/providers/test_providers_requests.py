@@ -72,9 +72,60 @@ def test_effort_is_asked_for_as_each_format_has_it() -> None:
     newer = sent("anthropic-messages", model=info("claude-opus-4-6"), effort="high")
     assert newer["thinking"] == {"type": "adaptive"}
     assert newer["output_config"] == {"effort": "high"}
+    for model, level, word in (
+        ("claude-opus-4-6", "minimal", "low"),
+        ("claude-opus-4-6", "xhigh", "high"),
+        ("claude-opus-4-7", "xhigh", "xhigh"),
+        ("claude-sonnet-5", "max", "max"),
+    ):
+        asked = sent("anthropic-messages", model=info(model), effort=level)
+        assert asked["output_config"] == {"effort": word}
     assert "thinking" not in sent("anthropic-messages")
     small = sent("anthropic-messages", effort="high", max_output_tokens=1500)
     assert "thinking" not in small
+
+
+@pytest.mark.parametrize(
+    ("provider_id", "level", "field"),
+    [
+        ("gemini", "xhigh", {"reasoning_effort": "high"}),
+        ("gemini", "none", {"reasoning_effort": "none"}),
+        ("deepseek", "none", {"thinking": {"type": "disabled"}}),
+        ("deepseek", "medium", {"reasoning_effort": "medium"}),
+        ("openai", "xhigh", {"reasoning_effort": "xhigh"}),
+        ("minimax", "high", {}),
+    ],
+)
+def test_a_level_of_effort_goes_in_the_providers_own_word(
+    provider_id: str, level: str, field: dict[str, Any]
+) -> None:
+    names = {"reasoning_effort", "reasoning", "thinking"}
+    body = sent("openai-completions", provider_id=provider_id, effort=level)
+    assert {name: body[name] for name in names & set(body)} == field
+
+
+def encoded(api: str, base_url: str, **fields: Any) -> dict[str, Any]:
+    where = endpoint(base_url, api, provider_id="mine")
+    body: dict[str, Any] = msgspec.json.decode(wire_module(api).encode(request(**fields), where).body)  # type: ignore[arg-type]
+    return body
+
+
+def test_a_known_provider_is_known_by_its_address_too() -> None:
+    cap: dict[str, Any] = {"max_output_tokens": 9, "effort": "low"}
+    assert encoded("openai-completions", "https://api.openai.com/v1", **cap)["max_completion_tokens"] == 9
+    assert encoded("openai-completions", "https://openrouter.ai/api/v1", **cap)["reasoning"] == {
+        "effort": "low"
+    }
+    assert encoded("openai-completions", "https://api.minimax.io/v1")["max_tokens"] == 8000
+    assert encoded("openai-completions", "https://api.openai.com.evil.example/v1", **cap)["max_tokens"] == 9
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_the_session_is_named_to_the_prompt_cache_of_openai_alone(api: str) -> None:
+    own = encoded(api, "https://API.openai.com:443/v1", cache_key="mvs_1")
+    assert own.get("prompt_cache_key") == (None if api == "anthropic-messages" else "mvs_1")
+    assert "prompt_cache_key" not in encoded(api, "https://api.openai.com/v1")
+    assert "mvs_1" not in str(encoded(api, "https://gateway.example/v1", cache_key="mvs_1"))
 
 
 def test_no_tools_and_no_system_leave_no_empty_fields() -> None:
@@ -84,14 +135,23 @@ def test_no_tools_and_no_system_leave_no_empty_fields() -> None:
     assert [m["role"] for m in sent("openai-completions", system="")["messages"]] == ["user"]
 
 
-def test_cache_breakpoints_stand_where_they_change_no_message() -> None:
-    body = sent("anthropic-messages", provider_id="anthropic", tools=(BASH, BASH))
-    assert body["cache_control"] == {"type": "ephemeral"}
-    assert "cache_control" not in body["tools"][0]
-    assert body["tools"][1]["cache_control"] == {"type": "ephemeral"}
-    assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
-    assert "cache_control" not in msgspec.json.encode(body["messages"]).decode()
-    assert "cache_control" not in sent("anthropic-messages")
+def test_cache_breakpoints_stand_on_tools_system_and_the_last_two_user_messages() -> None:
+    conversation: list[Message] = [user("one")]
+    for _ in range(3):
+        body = sent("anthropic-messages", *conversation, tools=(BASH, BASH))
+        assert "cache_control" not in body
+        marked = [
+            (at, position)
+            for at, message in enumerate(body["messages"])
+            for position, block in enumerate(message["content"])
+            if "cache_control" in block
+        ]
+        ends = [(at, len(m["content"]) - 1) for at, m in enumerate(body["messages"]) if m["role"] == "user"]
+        assert marked == ends[-2:]
+        assert ["cache_control" in tool for tool in body["tools"]] == [False, True]
+        assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
+        thought = ThinkingBlock(text="hm", signature="s", form="thinking", provider_id="acme")
+        conversation += [answer(thought, CALL), results(RESULT, IMAGE)]
 
 
 IMAGE = ImageBlock(digest="d1", mime="image/png", filename="a.png", data="aWNv")
