@@ -2,7 +2,9 @@
 
 Images pile up in a history, and every request would carry them all, as often as
 they were shown: beyond the budget the oldest are sent as notes.  A 413 makes the
-oldest half notes too, and the call is asked once more.
+oldest half notes too, and the call is asked once more.  What becomes a note changes
+the beginning of the request, and a provider's prompt cache ends there: of many
+attachments several leave together, so that this is rare.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ NOT_TAKEN = "images.not-taken"
 
 MAX_ENCODED_BYTES = 16 * 1024 * 1024  # base64 bytes of all attachments of one request
 MAX_SHOWN = 20  # attachments of one request: with more, Anthropic takes only images of 2000 pixels a side
+_LEAVE_TOGETHER = 5  # attachments
 
 
 class RequestImages:
@@ -59,10 +62,11 @@ class RequestImages:
             return tuple(messages)
         sent: set[int] = set()
         total, dropped = 0, 0
+        first = -(max(len(digests) - MAX_SHOWN, 0) // -_LEAVE_TOGETHER) * _LEAVE_TOGETHER
         for place in reversed(range(len(digests))):  # the newest first
             if place in self._left_out:
                 continue
-            if total < MAX_ENCODED_BYTES and len(sent) < MAX_SHOWN:
+            if total < MAX_ENCODED_BYTES and place >= first:
                 if not self._can_be_read(digests[place]):
                     continue
                 total += len(self._encoded[digests[place]])

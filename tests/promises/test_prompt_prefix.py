@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 from itertools import pairwise
 
-from tests.promises.test_images import png
+from tests.promises.test_images import images_of, png
 from tests.support.mcode import KEY as FAKE_KEY
 from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer, Request
@@ -77,3 +77,14 @@ def test_a_prompt_after_an_interrupted_turn_leaves_all_but_the_last_entry_as_it_
     assert conversation(cut).startswith(conversation(before))
     told = conversation(cut).index(b"never answered") + len(b"never answered")
     assert conversation(after).startswith(conversation(cut)[:told])
+
+
+def test_attachments_beyond_what_a_request_carries_leave_several_together(mcode: Mcode, peer: Peer) -> None:
+    """Each time one leaves, the prompt cache ends there: of 24 steps with an image each, one does that."""
+    for number in range(24):
+        (mcode.workspace / f"{number}.png").write_bytes(png(padding=number + 1))
+    peer.script(*(call("read", {"file_path": f"{number}.png"}) for number in range(24)), say("done"))
+    mcode.exec("look", *KEY).check()
+    kept = [conversation(after).startswith(conversation(before)) for before, after in pairwise(peer.calls)]
+    assert kept.count(False) == 1
+    assert len(images_of(peer.last)) == 19
