@@ -64,6 +64,8 @@ class _Call:
         self.url = Url(address(endpoint, encoded.path))
         self.headers = headers_of(endpoint, encoded)
         self.body = encoded.body
+        #: what knows the same fields of a request
+        self.server = (endpoint.base_url, request.model.ref.model_id)
         self.failed_usage: list[Usage] = []
         self.retries = 0
         #: whether the present attempt has told anything
@@ -75,6 +77,11 @@ class _Call:
     def emit(self, fact: ModelFact) -> None:
         self.has_told = True
         self._on_fact(fact)
+
+    def leave_out(self, field: str) -> None:
+        from mcode_exec.providers.spare_fields import without
+
+        self.body = without(self.body, field)
 
     def note_failure(self, failure: ModelCallError) -> None:
         usage = failure.details.pop("usage", None)
@@ -122,6 +129,8 @@ class ModelClient:
         self._log = log or (lambda _line: None)
         self._transport = transport
         self._limiter = limiter
+        #: the spare fields that were refused, by address and model
+        self._refused: dict[tuple[str, str], list[str]] = {}
 
     async def complete(
         self,
@@ -142,20 +151,25 @@ class ModelClient:
         Cancellation: closes the connection; nothing of the call counts.
         """
         call = _Call(endpoint, request, on_fact)
+        for field in self._refused.get(call.server, ()):
+            call.leave_out(field)
         started_s = self._clock.monotonic_s()
         max_retries = self._policy.max_retries
 
         async def attempt() -> Answer:
-            call.has_told = False
-            if on_api_call is not None:
-                on_api_call()
-            try:
-                return judged(await self._placed(call), request, may_be_empty=may_be_empty)
-            except ModelCallError as failure:
-                advise(failure, endpoint)
-                call.note_failure(failure)
-                self._log(f"{endpoint.provider_id}: {failure.code}: {failure.message}")
-                raise
+            while True:
+                call.has_told = False
+                if on_api_call is not None:
+                    on_api_call()
+                try:
+                    return judged(await self._placed(call), request, may_be_empty=may_be_empty)
+                except ModelCallError as failure:
+                    advise(failure, endpoint)
+                    self._log(f"{endpoint.provider_id}: {failure.code}: {failure.message}")
+                    if self._leaves_out(call, failure):
+                        continue
+                    call.note_failure(failure)
+                    raise
 
         answer = await call_with_retry(
             attempt,
@@ -175,6 +189,20 @@ class ModelClient:
             duration_ms=round((self._clock.monotonic_s() - started_s) * 1000),
             retries=call.retries,
         )
+
+    def _leaves_out(self, call: _Call, failure: ModelCallError) -> bool:
+        """Whether the call was refused for a field that it can do without, and now does: it is asked once more."""
+        if failure.code != "LLM_BAD_REQUEST":
+            return False
+        from mcode_exec.providers.spare_fields import refused_field
+
+        field = refused_field(failure, call.body, call.endpoint.api)
+        refused = self._refused.setdefault(call.server, [])
+        if field is None or field in refused:
+            return False
+        refused.append(field)
+        call.leave_out(field)
+        return True
 
     async def close(self) -> None:
         """Close the transport."""
