@@ -1,6 +1,6 @@
 """The OpenAI chat completions format, and the many that imitate it.
 
-What differs between the providers that speak it stands in `_Dialect`.  Reasoning
+What differs between the providers that speak it stands in chat_dialects.py.  Reasoning
 comes as `reasoning_content`, `reasoning`, `reasoning_details` or in `<think>`
 tags, and goes back to the same provider the way it came.
 """
@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
-
 from mcode_exec.providers.assembly import CallPart, ThinkingPart, merge_counts
+from mcode_exec.providers.chat_dialects import dialect_of, effort_fields, parameters
 from mcode_exec.providers.payload import (
     as_list,
     as_object,
@@ -37,45 +36,9 @@ from mcode_exec.records.model import ModelRequest
 from mcode_exec.records.usage import Usage
 
 
-class _Dialect(Struct, frozen=True, kw_only=True):
-    #: name of the output limit
-    limit_field: str = "max_tokens"
-    #: whether the provider's own default limit is too small to leave unsaid
-    states_limit: bool = False
-    #: how effort is asked for: `flat` reasoning_effort, `nested` reasoning.effort, `thinking` reasoning_effort,
-    #: but "none" as thinking.type, `none`
-    effort: str = "flat"
-    #: levels of effort that the provider has another word for
-    words: dict[str, str] = {}
-
-
-_DIALECTS = {
-    "openai": _Dialect(limit_field="max_completion_tokens"),
-    "minimax": _Dialect(states_limit=True, effort="none"),
-    "deepseek": _Dialect(states_limit=True, effort="thinking"),
-    "openrouter": _Dialect(effort="nested"),
-    "gemini": _Dialect(words={"xhigh": "high"}),
-}
-#: the same providers under a name of the configuration's own
-_ID_OF_HOST = {
-    OPENAI_HOST: "openai",
-    "api.minimax.io": "minimax",
-    "api.minimaxi.com": "minimax",
-    "api.deepseek.com": "deepseek",
-    "openrouter.ai": "openrouter",
-    "generativelanguage.googleapis.com": "gemini",
-}
-_USUAL = _Dialect()
-
-
-def _dialect_of(endpoint: Endpoint) -> _Dialect:
-    found = _DIALECTS.get(endpoint.provider_id)
-    return found or _DIALECTS.get(_ID_OF_HOST.get(endpoint.host, ""), _USUAL)
-
-
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     """The request; what may change from step to step stands behind the messages."""
-    dialect = _dialect_of(endpoint)
+    dialect = dialect_of(endpoint)
     body: dict[str, Any] = {
         "model": request.model.ref.model_id,
         "stream": True,
@@ -84,7 +47,7 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     if request.cache_key is not None and endpoint.host == OPENAI_HOST:
         body["prompt_cache_key"] = request.cache_key
     if request.effort is not None:
-        body |= _effort(dialect.words.get(request.effort, request.effort), dialect)
+        body |= effort_fields(request.effort, dialect)
     if request.temperature is not None:
         body["temperature"] = request.temperature
     if request.tools:
@@ -94,7 +57,7 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
                 "function": {
                     "name": tool.name,
                     "description": tool.description,
-                    "parameters": tool.parameters,
+                    "parameters": parameters(tool, dialect),
                 },
             }
             for tool in request.tools
@@ -106,14 +69,6 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     if limit is not None:
         body[dialect.limit_field] = limit
     return WireRequest("/chat/completions", [], encode_json(body))
-
-
-def _effort(level: str, dialect: _Dialect) -> dict[str, Any]:
-    if dialect.effort == "nested":
-        return {"reasoning": {"effort": level}}
-    if dialect.effort == "thinking" and level == "none":
-        return {"thinking": {"type": "disabled"}}
-    return {} if dialect.effort == "none" else {"reasoning_effort": level}
 
 
 def _messages(request: ModelRequest, endpoint: Endpoint) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from mcode_exec.records.history import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from mcode_exec.tools import registry
 from tests.unit.providers.byte_peer import BASH, endpoint, info, request
 
 APIS = ("anthropic-messages", "openai-completions", "openai-responses")
@@ -152,6 +153,53 @@ def test_cache_breakpoints_stand_on_tools_system_and_the_last_two_user_messages(
         assert body["system"][0]["cache_control"] == {"type": "ephemeral"}
         thought = ThinkingBlock(text="hm", signature="s", form="thinking", provider_id="acme")
         conversation += [answer(thought, CALL), results(RESULT, IMAGE)]
+
+
+#: taken by every provider: OpenAI's without `strict`, Anthropic, and the grammars of llama.cpp
+COMMON = {"type", "properties", "required", "additionalProperties", "description", "minimum", "enum", "items"}
+
+
+def keywords(schema: dict[str, Any]) -> set[str]:
+    inner = [*schema.get("properties", {}).values(), *([schema["items"]] if "items" in schema else [])]
+    return set(schema).union(*(keywords(one) for one in inner))
+
+
+def test_the_schemas_of_our_tools_hold_only_what_every_provider_takes() -> None:
+    tools = registry.schemas(registry.tool_names())
+    assert set().union(*(keywords(tool.parameters) for tool in tools)) <= COMMON
+    for provider_id in ("acme", "gemini"):
+        body = sent("openai-completions", provider_id=provider_id, tools=tools)
+        told = [tool["function"]["parameters"] for tool in body["tools"]]
+        # Gemini refuses the whole request over a keyword it does not know
+        refused = {"additionalProperties"} if provider_id == "gemini" else set()
+        assert set().union(*map(keywords, told)) == COMMON - refused
+        assert [set(one["properties"]) for one in told] == [
+            set(tool.parameters["properties"]) for tool in tools
+        ]
+
+
+def test_a_schema_is_narrowed_at_every_depth_and_names_of_properties_are_no_keywords() -> None:
+    schema: dict[str, Any] = {
+        "$schema": "x",
+        "type": "object",
+        "properties": {
+            "const": {
+                "type": "array",
+                "uniqueItems": True,
+                "items": {"type": "integer", "exclusiveMinimum": 0},
+            },
+            "b": {"anyOf": [{"type": "string", "$comment": "c"}, {"type": "integer", "maximum": 3}]},
+        },
+    }
+    tool = msgspec.structs.replace(BASH, parameters=schema)
+    body = sent("openai-completions", provider_id="gemini", tools=(tool,))
+    assert body["tools"][0]["function"]["parameters"] == {
+        "type": "object",
+        "properties": {
+            "const": {"type": "array", "items": {"type": "integer"}},
+            "b": {"anyOf": [{"type": "string"}, {"type": "integer", "maximum": 3}]},
+        },
+    }
 
 
 IMAGE = ImageBlock(digest="d1", mime="image/png", filename="a.png", data="aWNv")
