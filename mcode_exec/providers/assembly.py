@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from mcode_exec.errors import ModelCallError
 from mcode_exec.ids import new_call_id
 from mcode_exec.providers.payload import TextJoiner, as_count, clean, parse_arguments
 from mcode_exec.providers.think_tags import ThinkSplitter
@@ -29,6 +30,9 @@ from mcode_exec.records.usage import Usage
 
 #: shows nothing and is no white space: zero-width spaces and joiners, marks of direction, BOM, soft hyphen
 _INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad"
+
+#: blocks of one answer: texts, thoughts and calls
+MAX_BLOCKS = 4096
 
 Emit = Callable[[ModelFact], None]
 
@@ -51,7 +55,7 @@ class TextPart:
     def __init__(self) -> None:
         self.index = -1
         self.pieces: list[str] = []
-        self.held = ""
+        self.held: list[str] = []
 
     def block(self, _provider_id: str) -> Block:
         return TextBlock(text="".join(self.pieces))
@@ -132,6 +136,7 @@ class Draft:
     def place(self, part: Part) -> None:
         """Give `part` its position, if it has none yet."""
         if part.index < 0:
+            check_count(len(self._parts))
             part.index = len(self._parts)
             self._parts.append(part)
 
@@ -167,10 +172,11 @@ class Draft:
         if part is None:
             part = self._text = TextPart()
         if part.index < 0:
-            part.held += text
-            if _is_blank(part.held):
+            part.held.append(text)
+            if _is_blank(text):
                 return
-            text, part.held = part.held, ""
+            text = "".join(part.held)
+            part.held.clear()
             self.place(part)
         self._thinking = None
         part.pieces.append(text)
@@ -227,6 +233,14 @@ class Draft:
         """All blocks; nothing may be added afterwards."""
         self.end_text()
         return tuple(part.block(self._provider_id) for part in self._parts)
+
+
+def check_count(count: int) -> None:
+    """Raises: ModelCallError for more blocks than any answer has: they could be sent without end."""
+    if count >= MAX_BLOCKS:
+        raise ModelCallError(
+            "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_BLOCKS} blocks"
+        )
 
 
 def merge_counts(total: dict[str, int], raw: Any, prefix: str = "") -> None:

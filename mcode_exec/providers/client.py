@@ -44,11 +44,12 @@ _ERROR_S = 10.0
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """Seconds; `first_byte_s` to the first real event, `idle_s` between two of them."""
+    """Seconds; `first_byte_s` to the first real event, `idle_s` between two of them, `answer_s` from it to the end."""
 
     connect_s: float = 10.0
     first_byte_s: float = 120.0
     idle_s: float = 90.0
+    answer_s: float = 3600.0
 
 
 class _Call:
@@ -240,7 +241,8 @@ class ModelClient:
                     response = None
                     raise refusal
                 reader = call.wire.Reader(call.emit, call.endpoint.provider_id, response.headers, now_ms)
-                await read_answer(response, reader, timer, idle_s=self._timeouts.idle_s)
+                limits = self._timeouts
+                await read_answer(response, reader, timer, idle_s=limits.idle_s, answer_s=limits.answer_s)
         except TimeoutError:
             _end(response, is_good=False)
             if reader is None or not reader.is_complete:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, ThinkingPart, merge_counts
+from mcode_exec.providers.assembly import CallPart, ThinkingPart, check_count, merge_counts
 from mcode_exec.providers.chat_dialects import dialect_of, effort_fields, parameters
 from mcode_exec.providers.payload import (
     as_list,
@@ -324,6 +324,7 @@ class Reader(AnswerReader):
             index = None
             call = self._calls[-1] if self._calls and not name and not taken else None
         if call is None:
+            check_count(len(self._calls))
             call = CallPart(wire_id)
             self._calls.append(call)
         elif wire_id and not call.wire_id:
@@ -366,7 +367,9 @@ def _begins_anew(call: CallPart, wire_id: str, name: str, arguments: str) -> boo
     """Whether a piece at a call's index is another call after all."""
     if wire_id and call.wire_id:
         return wire_id != call.wire_id
-    if not name or not call.name or not arguments:
+    if not name or not call.name or not arguments or not call.pieces:
         return False
+    if not call.pieces[-1].rstrip().endswith("}"):
+        return False  # those that repeat the name with every piece have it looked at once, not once a piece
     text = call.arguments_text
     return bool(text.strip()) and parse_arguments(text)[0] is not None

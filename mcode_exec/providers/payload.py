@@ -15,6 +15,8 @@ import msgspec
 REPLACEMENT = "\ufffd"
 #: deepest nesting of a tool call's arguments
 MAX_DEPTH = 128
+#: deepest nesting of anything: what is read just within an interpreter's limit breaks whatever walks through it
+_MAX_NESTING = 256
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -30,9 +32,26 @@ def decode(data: bytes | str, *, takes_nan: bool = True) -> Any:
     Raises: PayloadError for anything that is no JSON, or is nested too deeply.
     """
     try:
-        return _decoder.decode(data)
+        value = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _decode_hostile(data, takes_nan)
+        value = _decode_hostile(data, takes_nan)
+    if len(data) > 2 * _MAX_NESTING:  # each level takes two brackets
+        _check_nesting(value)
+    return value
+
+
+def _check_nesting(value: Any) -> None:
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(_MAX_NESTING):
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(inner, dict | list)
+        ]
+        if not level:
+            return
+    raise PayloadError("nested too deeply")
 
 
 def _decode_hostile(data: bytes | str, takes_nan: bool) -> Any:

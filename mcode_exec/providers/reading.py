@@ -21,6 +21,8 @@ from mcode_exec.records.history import TextBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, ModelRequest
 from mcode_exec.records.usage import Usage
 
+#: largest stream, bytes: what a model writes at most, in the wordiest format, fits into it
+MAX_ANSWER_BYTES = 128 * 1024 * 1024
 #: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
 _USAGE_S = 2.0
 _DONE_S = 0.2
@@ -36,32 +38,49 @@ class Body(Protocol):
     async def read(self) -> bytes: ...
 
 
-async def read_answer(response: Body, reader: AnswerReader, timer: asyncio.Timeout, *, idle_s: float) -> None:
-    """Read until the answer is complete.
+async def read_answer(
+    response: Body, reader: AnswerReader, timer: asyncio.Timeout, *, idle_s: float, answer_s: float = 3600.0
+) -> None:
+    """Read until the answer is complete; a stream may take `answer_s` in all, however lively it is.
 
     Raises: ModelCallError if it never is; TimeoutError (by `timer`), which a complete
         answer need not mind.
     """
     first = await _first_bytes(response, reader)
     if _is_stream(first, response):
-        await _read_stream(first, response, reader, timer, idle_s)
+        await _read_stream(first, response, reader, timer, idle_s, answer_s)
     else:
         await _read_body(first, response, reader)
 
 
 async def _read_stream(
-    first: bytes, response: Body, reader: AnswerReader, timer: asyncio.Timeout, idle_s: float
+    first: bytes,
+    response: Body,
+    reader: AnswerReader,
+    timer: asyncio.Timeout,
+    idle_s: float,
+    answer_s: float,
 ) -> None:
     loop = asyncio.get_running_loop()
     parser = SseParser()
     data = first
+    size, end_s = 0, loop.time() + answer_s
     while data:
+        size += len(data)
+        if size > MAX_ANSWER_BYTES:
+            raise ModelCallError(
+                "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_ANSWER_BYTES} bytes"
+            )
         is_progress = False
         for event in parser.feed(data):
             is_progress = reader.feed(event) or is_progress
             if reader.is_terminal:
                 return
         if is_progress:
+            if loop.time() > end_s:
+                raise ModelCallError(
+                    "LLM_STALLED", f"the provider's answer did not end within {answer_s:g} s"
+                )
             wait_s = (_DONE_S if reader.has_usage else _USAGE_S) if reader.is_complete else idle_s
             timer.reschedule(loop.time() + wait_s)
         try:
