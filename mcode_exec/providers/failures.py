@@ -177,7 +177,7 @@ class _Report:
         ]
         number = error.get("code")
         self.number = number if isinstance(number, int) and not isinstance(number, bool) else None
-        self.request_id = as_text(body.get("request_id")) or None
+        self.request_id = printable(as_text(body.get("request_id")))[:200] or None
         self.details = [as_object(item) for item in as_list(error.get("details"))]
         self.hint_ms = _google_hint_ms(self.details)
         self.text = " ".join([self.message.lower(), *self.codes])

@@ -28,6 +28,8 @@ _USAGE_S = 2.0
 _DONE_S = 0.2
 #: what may stand before a body without being part of it
 _BLANK = b"\xef\xbb\xbf \t\r\n"
+#: how much of it is read through before what follows is taken for a stream
+_BLANK_BYTES = 64 * 1024
 
 
 class Body(Protocol):
@@ -104,7 +106,7 @@ async def _first_bytes(response: Body, reader: AnswerReader) -> bytes:
             break
         reader.has_bytes = True
         data += more
-        if len(data) > MAX_EVENT_BYTES:
+        if len(data) > _BLANK_BYTES:
             break
     return data
 

@@ -14,6 +14,8 @@ from mcode_exec.errors import ModelCallError
 
 #: largest event, bytes; a model's whole answer fits into it many times over
 MAX_EVENT_BYTES = 32 * 1024 * 1024
+#: what a line of data costs in memory beside its bytes, about
+_LINE_BYTES = 64
 #: how a line of a stream may begin
 FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
@@ -80,7 +82,7 @@ class SseParser:
             if line.startswith(b"data:"):  # nearly every line
                 value = line[6:] if line.startswith(b" ", 5) else line[5:]
                 data.append(value)
-                self._data_bytes += len(value) + 1
+                self._data_bytes += len(value) + _LINE_BYTES
                 if self._data_bytes > self._max:
                     self._check(0)
             elif not line:
@@ -96,7 +98,7 @@ class SseParser:
                 self._name = self._line_name
             elif line == b"data":
                 data.append(b"")
-                self._data_bytes += 1
+                self._data_bytes += _LINE_BYTES
                 self._check(0)
             elif line == b"event":
                 self._name = ""

@@ -13,7 +13,15 @@ from mcode_exec.clock import SystemClock
 from mcode_exec.providers.client import Endpoint, ModelClient, RetryPolicy, Timeouts
 from mcode_exec.providers.http import HttpClient
 from mcode_exec.records.history import Message, TextBlock
-from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRef, ModelRequest, ToolSchema
+from mcode_exec.records.model import (
+    Answer,
+    ModelFact,
+    ModelInfo,
+    ModelRef,
+    ModelRequest,
+    ToolSchema,
+    WireFormat,
+)
 
 #: bytes are written, a number is a pause in seconds, "close" ends, "reset" aborts, "hold" keeps it open in silence
 Step = bytes | float | str
@@ -142,6 +150,34 @@ def said(text: str = "done") -> bytes:
     """A complete chat answer."""
     usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}
     return sse(chat({"content": text}), chat({}, "stop"), usage, "[DONE]")
+
+
+APIS: tuple[WireFormat, ...] = ("anthropic-messages", "openai-completions", "openai-responses")
+
+
+def delta(api: str, text: str) -> dict[str, Any]:
+    """An event that brings `text`."""
+    if api == "openai-completions":
+        return chat({"content": text})
+    if api == "openai-responses":
+        return {"type": "response.output_text.delta", "output_index": 0, "delta": text}
+    return {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+
+
+def answered(api: str, text: str = "done") -> bytes:
+    """A complete answer in any format."""
+    if api == "openai-completions":
+        return said(text)
+    ends: dict[str, list[object]] = {
+        "openai-responses": [
+            {"type": "response.completed", "response": {"status": "completed", "output": []}}
+        ],
+        "anthropic-messages": [
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
+            {"type": "message_stop"},
+        ],
+    }
+    return sse(delta(api, text), *ends[api], name=True)
 
 
 BASH = ToolSchema(

@@ -14,29 +14,14 @@ from tests.unit.providers.byte_peer import (
     BytePeer,
     Call,
     Script,
+    answered,
     endpoint,
     http,
     info,
     request,
     run,
     said,
-    sse,
 )
-
-DONE = {
-    "openai-completions": said("done"),
-    "anthropic-messages": sse(
-        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "done"}},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
-        {"type": "message_stop"},
-        name=True,
-    ),
-    "openai-responses": sse(
-        {"type": "response.output_text.delta", "output_index": 0, "delta": "done"},
-        {"type": "response.completed", "response": {"status": "completed", "output": []}},
-        name=True,
-    ),
-}
 
 
 def refusal(body: Any, status: str = "400 Bad Request") -> Script:
@@ -116,7 +101,7 @@ def test_the_call_is_asked_once_more_without_the_field_and_so_is_every_later_one
         first = await call.ask(where, what)
         return first, await call.ask(where, what)
 
-    (first, second), peer, call = run([script, [http(DONE[api])]], twice, api=api)
+    (first, second), peer, call = run([script, [http(answered(api))]], twice, api=api)
     assert first.content == second.content == (TextBlock(text="done"),)
     assert (first.retries, first.failed_usage, call.sleeps.asked_s) == (0, (), [])
     refused, again, later = (one.json for one in peer.requests)

@@ -285,12 +285,6 @@ def test_the_usage_may_come_after_the_finish_reason_and_done_may_not() -> None:
     assert answer.usage.input_tokens == 5
 
 
-def test_endless_headers_are_not_read() -> None:
-    script: Script = [b"HTTP/1.1 200 OK\r\n", *[b"x-more: " + b"y" * 8000 + b"\r\n"] * 40, "hold"]
-    error, _, _ = run([script], call=Call(retry=ONCE))
-    assert error.code == "LLM_BAD_RESPONSE"
-
-
 @pytest.mark.parametrize("end", ["hold", "close"])
 @pytest.mark.parametrize(
     ("bytes_", "fault"),
@@ -345,13 +339,6 @@ def test_an_error_body_that_never_ends_is_not_waited_for() -> None:
     script: Script = [head + b"x" * 70_000, "hold"]
     error, _, _ = run([script], call=Call(retry=ONCE))
     assert error.code == "LLM_AUTH_ERROR"
-
-
-def test_a_bomb_is_not_unpacked() -> None:
-    data = gzip.compress(b"data: " + b"x" * (100 * 1024 * 1024))
-    call = Call(retry=ONCE, timeouts=Timeouts(first_byte_s=20.0))
-    error, _, _ = run([[http(data, extra="content-encoding: gzip\r\n")]], call=call)
-    assert error.code in ("LLM_BAD_RESPONSE", "LLM_UPSTREAM_ERROR")
 
 
 def test_an_early_refusal_of_a_large_request_is_heard() -> None:
