@@ -74,7 +74,9 @@ class AgentLoop:
         #: pieces of an answer that the output limit cut into several
         self._pieces: list[str] = []
         self._message_id = ""
-        self._streamed = ""
+        #: pieces of text of the call that is running, and whether they say anything yet
+        self._streamed: list[str] = []
+        self._has_said = False
         #: text of the newest committed step that said something
         self._committed_text: str | None = None
 
@@ -127,7 +129,7 @@ class AgentLoop:
     async def _call(self) -> Answer | None:
         """One call of the model in use, with its retries; None where it failed and a fallback is in use now."""
         state = self._state
-        self._message_id, self._streamed = new_message_id(), ""
+        self._begin_message()
         request = ModelRequest(
             model=self._task.model,
             system=self._task.system,
@@ -152,6 +154,9 @@ class AgentLoop:
             state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
             await self._keep_unreported()
             raise
+
+    def _begin_message(self) -> None:
+        self._message_id, self._streamed, self._has_said = new_message_id(), [], False
 
     def _switch(self, error: ModelCallError) -> bool:
         """Go on with the next fallback, for the rest of the turn; False where there is none, or it could not help."""
@@ -193,15 +198,18 @@ class AgentLoop:
     def _on_fact(self, fact: ModelFact) -> None:
         emit = self._ports.emit
         if isinstance(fact, TextDelta):
-            self._streamed += fact.text
-            if self._streamed.strip():
-                self._state.latest_text = "".join((*self._pieces, self._streamed))
+            self._streamed.append(fact.text)
+            if self._has_said:
+                self._state.add_latest(fact.text)
+            elif fact.text.strip():
+                self._has_said = True
+                self._state.latest_text = "".join((*self._pieces, *self._streamed))
             emit(BlockDelta(self._message_id, fact.index, "agent_message", fact.text))
         elif isinstance(fact, ThinkingDelta):
             emit(BlockDelta(self._message_id, fact.index, "reasoning", fact.text))
         elif isinstance(fact, AttemptDiscarded):
             emit(AttemptVoided(self._message_id, fact.reason))
-            self._message_id, self._streamed = new_message_id(), ""
+            self._begin_message()
             self._state.latest_text = self._committed_text
         elif isinstance(fact, RetryScheduled):
             self._state.retries += 1

@@ -35,13 +35,26 @@ class TurnState:
         self.finish_reason: str | None = None
         #: the final answer, once there is one
         self.answer: str | None = None
-        #: text of the newest step that said something, committed or still streaming
-        self.latest_text: str | None = None
+        self._latest: list[str] | None = None
         self.limit: LimitHit | None = None
 
     @property
     def asks_denied(self) -> list[PermissionDenial]:
         return [denial for denial in self.denials if denial.verdict == "ask"]
+
+    @property
+    def latest_text(self) -> str | None:
+        """Text of the newest step that said something, committed or still streaming."""
+        return None if self._latest is None else "".join(self._latest)
+
+    @latest_text.setter
+    def latest_text(self, text: str | None) -> None:
+        self._latest = None if text is None else [text]
+
+    def add_latest(self, piece: str) -> None:
+        """The text that was set last goes on."""
+        assert self._latest is not None
+        self._latest.append(piece)
 
     def total_usage(self) -> Usage:
         """The sum over all answers; a class that nobody reported is None."""

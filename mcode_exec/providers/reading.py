@@ -22,7 +22,7 @@ from mcode_exec.records.model import Answer, ModelRequest
 from mcode_exec.records.usage import Usage
 
 #: largest stream, bytes: what a model writes at most, in the wordiest format, fits into it
-MAX_ANSWER_BYTES = 128 * 1024 * 1024
+MAX_ANSWER_BYTES = 64 * 1024 * 1024
 #: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
 _USAGE_S = 2.0
 _DONE_S = 0.2

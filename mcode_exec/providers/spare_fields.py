@@ -3,7 +3,7 @@
 Only what nobody asked for: cache marks and keys, the wish for usage in the
 stream, encrypted reasoning, summaries of reasoning; an output limit keeps its
 value under its other name.  An effort that a person chose is never left out: its
-refusal is the answer.  Who refuses a field is not sent it again by this process.
+refusal is the answer.  Who refuses a field is not sent it again in the same turn.
 """
 
 from __future__ import annotations

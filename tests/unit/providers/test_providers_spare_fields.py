@@ -1,4 +1,4 @@
-"""A field that a server refuses though the call can do without is left out, once and for the process."""
+"""A field that a server refuses though the call can do without is left out, from then on."""
 
 from __future__ import annotations
 
