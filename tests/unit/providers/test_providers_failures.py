@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -79,6 +80,26 @@ def test_a_refused_call_is_of_its_class(status: int, body: object, code: str) ->
     assert failure.http_status == status
 
 
+#: how providers, gateways and servers word their refusals; status 200: an error object inside an answer
+WORDED = [
+    json.loads(line)
+    for line in Path(__file__).with_name("errors.jsonl").read_text(encoding="utf-8").splitlines()
+]
+
+
+@pytest.mark.parametrize("case", WORDED, ids=[f"{one['of']}-{one['status']}" for one in WORDED])
+def test_every_dialect_of_refusal_is_of_its_class(case: dict[str, object]) -> None:
+    body, status = case["body"], case["status"]
+    assert isinstance(status, int)
+    if status == 200:
+        failure = from_error_object(body, [], NOW_MS)
+    else:
+        raw = body if isinstance(body, str) else json.dumps(body)
+        failure = from_response(status, [], raw.encode(), NOW_MS)
+    assert failure.code == case["code"], failure.message
+    assert failure.message.isprintable()
+
+
 @pytest.mark.parametrize("text", OVERFLOWS)
 @pytest.mark.parametrize("status", [400, 413, 500])
 def test_an_overflow_is_known_by_its_words(status: int, text: str) -> None:
@@ -98,6 +119,33 @@ def test_html_is_a_wrong_base_url_and_its_beginning_is_shown() -> None:
     assert "<html>\\x1b[31m" in failure.message
     assert len(failure.message) <= 500
     assert from_response(502, [], b"<html>bad gateway", NOW_MS).code == "LLM_UPSTREAM_ERROR"
+
+
+@pytest.mark.parametrize(
+    "echo",
+    ["the '{}' was", 'at "{}"', "`{}`", "{{'input': '{}'}}", "[type=x, input_value='{}', input_type=str]"],
+)
+@pytest.mark.parametrize(
+    "words",
+    ["maximum context length", "insufficient balance", "unknown model", "usage limit", "invalid api key"],
+)
+def test_an_echo_of_what_was_sent_decides_nothing(echo: str, words: str) -> None:
+    error = {"message": f"bad request: {echo.format(words)}", "type": "invalid_request_error"}
+    assert from_response(400, [], json.dumps({"error": error}).encode(), 0).code == "LLM_BAD_REQUEST"
+    assert from_error_object({"error": error}, [], 0).code == "LLM_BAD_REQUEST"
+
+
+@pytest.mark.parametrize("piece", ["'a ", "input_value=", "'input': [", "“", "model "])
+def test_a_hostile_message_is_judged_in_no_time_worth_naming(piece: str) -> None:
+    body = json.dumps({"error": {"message": piece * 20_000}}).encode()
+    assert from_response(400, [], body, 0).code == "LLM_BAD_REQUEST"
+
+
+def test_what_is_wrong_is_told_without_what_was_sent() -> None:
+    fault = {"type": "missing", "loc": ["body", "messages", 0], "msg": "Field required", "input": "a secret"}
+    failure = from_response(422, [], json.dumps({"detail": [fault]}).encode(), 0)
+    assert "body.messages.0: Field required" in failure.message
+    assert "a secret" not in failure.message
 
 
 def test_gemini_says_when_to_come_back_in_its_details() -> None:
