@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart, merge_counts
+from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart
+from mcode_exec.providers.counting import merge_counts, messages_usage
 from mcode_exec.providers.payload import (
     as_key,
     as_object,
@@ -287,13 +288,7 @@ class Reader(AnswerReader):
         return super().finish()
 
     def usage(self) -> Usage:
-        counts = self.counts
-        return Usage(
-            input_tokens=counts.get("input_tokens"),
-            output_tokens=counts.get("output_tokens"),
-            cache_read_tokens=counts.get("cache_read_input_tokens"),
-            cache_write_tokens=counts.get("cache_creation_input_tokens"),
-        )
+        return messages_usage(self.counts)
 
 
 _BLOCK_OF_DELTA = {

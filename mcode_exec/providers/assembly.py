@@ -9,13 +9,12 @@ is the wire modules' business; whether the answer counts is the client's.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from msgspec import Struct
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.ids import new_call_id
-from mcode_exec.providers.payload import TextJoiner, as_count, clean, parse_arguments
+from mcode_exec.providers.payload import TextJoiner, clean, parse_arguments
 from mcode_exec.providers.think_tags import ThinkSplitter
 from mcode_exec.records.history import Block, TextBlock, ThinkingBlock, ToolCallBlock
 from mcode_exec.records.model import (
@@ -241,21 +240,6 @@ def check_count(count: int) -> None:
         raise ModelCallError(
             "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_BLOCKS} blocks"
         )
-
-
-def merge_counts(total: dict[str, int], raw: Any, prefix: str = "") -> None:
-    """Take a usage object into `total`, nested counts under dotted names.
-
-    Providers repeat and grow their counts; the largest of each is the last.
-    """
-    if not isinstance(raw, dict):
-        return
-    for key, value in raw.items():
-        if isinstance(value, dict):
-            merge_counts(total, value, f"{prefix}{key}.")
-        elif (count := as_count(value)) is not None:
-            name = prefix + key
-            total[name] = max(total.get(name, 0), count)
 
 
 def finish_reason_of(label: str | None, *, has_calls: bool) -> FinishReason:

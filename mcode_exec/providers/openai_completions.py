@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, ThinkingPart, check_count, merge_counts
+from mcode_exec.providers.assembly import CallPart, ThinkingPart, check_count
 from mcode_exec.providers.chat_dialects import dialect_of, effort_fields, parameters
+from mcode_exec.providers.counting import chat_usage, merge_counts
 from mcode_exec.providers.payload import (
     as_list,
     as_object,
@@ -209,10 +210,14 @@ class Reader(AnswerReader):
                 delta = as_object(choice.get("message"))
             if delta:
                 self._take_delta(delta)
+            if "usage" in choice:  # Moonshot
+                merge_counts(self.counts, choice["usage"])
             label = choice.get("finish_reason")
             if label and isinstance(label, str):
                 self.label = label
                 self.is_complete = True
+        if "x_groq" in chunk:
+            merge_counts(self.counts, as_object(chunk["x_groq"]).get("usage"))
         if "usage" in chunk and isinstance(chunk["usage"], dict):
             merge_counts(self.counts, chunk["usage"])
             # a usage chunk of its own after the finish reason is the last word
@@ -342,25 +347,7 @@ class Reader(AnswerReader):
         return super().finish()
 
     def usage(self) -> Usage:
-        counts = self.counts
-        prompt, completion = counts.get("prompt_tokens"), counts.get("completion_tokens")
-        cached = counts.get("prompt_tokens_details.cached_tokens", counts.get("prompt_cache_hit_tokens"))
-        written = counts.get("prompt_tokens_details.cache_write_tokens")
-        reasoning = counts.get("completion_tokens_details.reasoning_tokens")
-        if completion is not None and reasoning:
-            # some count reasoning inside the completion, some beside it; the total tells
-            is_beside = counts.get("total_tokens") == (prompt or 0) + completion + reasoning
-            if not is_beside:
-                completion = max(completion - reasoning, 0)
-        if prompt is not None:
-            prompt = max(prompt - (cached or 0) - (written or 0), 0)
-        return Usage(
-            input_tokens=prompt,
-            output_tokens=completion,
-            reasoning_tokens=reasoning,
-            cache_read_tokens=cached,
-            cache_write_tokens=written,
-        )
+        return chat_usage(self.counts)
 
 
 def _begins_anew(call: CallPart, wire_id: str, name: str, arguments: str) -> bool:

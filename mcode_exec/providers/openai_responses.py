@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, ThinkingPart, merge_counts
+from mcode_exec.providers.assembly import CallPart, ThinkingPart
+from mcode_exec.providers.counting import merge_counts, responses_usage
 from mcode_exec.providers.payload import (
     as_key,
     as_list,
@@ -269,19 +270,4 @@ class Reader(AnswerReader):
         self.fail({"error": response.get("error") or {"message": "the response failed"}})
 
     def usage(self) -> Usage:
-        counts = self.counts
-        given, output = counts.get("input_tokens"), counts.get("output_tokens")
-        cached = counts.get("input_tokens_details.cached_tokens")
-        written = counts.get("input_tokens_details.cache_write_tokens")
-        reasoning = counts.get("output_tokens_details.reasoning_tokens")
-        if output is not None and reasoning:
-            output = max(output - reasoning, 0)
-        if given is not None:
-            given = max(given - (cached or 0) - (written or 0), 0)
-        return Usage(
-            input_tokens=given,
-            output_tokens=output,
-            reasoning_tokens=reasoning,
-            cache_read_tokens=cached,
-            cache_write_tokens=written,
-        )
+        return responses_usage(self.counts)

@@ -162,13 +162,6 @@ def parse_arguments(text: str) -> tuple[dict[str, Any] | None, bool]:
     return cleaned, bool(cleaned == value)
 
 
-def as_count(value: Any) -> int | None:
-    """A token count, or None for anything that is not one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return int(value) if 0 <= value < 1e15 else None
-
-
 def as_text(value: Any) -> str:
     """`value` if it is text, else nothing."""
     return value if isinstance(value, str) else ""
