@@ -18,7 +18,8 @@ def retry_after_ms(headers: list[tuple[bytes, bytes]], now_ms: int) -> int | Non
             if name != wanted:
                 continue
             text = value.decode("latin-1").strip()
-            found = _number_ms(text, unit_ms)
+            # a proxy may have joined two lines into one; a date has its comma behind a name
+            found = _number_ms(text.partition(",")[0].rstrip(), unit_ms)
             if found is None and unit_ms > 1.0:
                 found = _date_ms(text, now_ms)
             if found is not None:
@@ -41,14 +42,18 @@ def _number_ms(text: str, unit_ms: float) -> int | None:
 def _date_ms(text: str, now_ms: int) -> int | None:
     if not text:
         return None
-    import calendar
+    from datetime import UTC, datetime, timedelta
     from email.utils import parsedate_tz
 
     try:
         fields = parsedate_tz(text)
         if fields is None:
             return None
-        at_s = calendar.timegm((*fields[:6], 0, 0, 0)) - (fields[9] or 0)
-    except (ValueError, TypeError, OverflowError, IndexError):
+        # checked, for a day or an hour that does not exist makes no date; 60 is a leap second
+        moment = datetime(*fields[:5], min(fields[5], 59), tzinfo=UTC) - timedelta(seconds=fields[9] or 0)
+        at_s = moment.timestamp()
+    except OverflowError:  # a zone that leads out of the calendar
+        return 0 if fields and fields[0] < 1000 else _MAX_MS
+    except (ValueError, TypeError, IndexError):
         return None
     return int(min(max(at_s * 1000 - now_ms, 0), _MAX_MS))
