@@ -31,6 +31,7 @@ from mcode_exec.records.history import (
 from mcode_exec.records.model import (
     Answer,
     AttemptDiscarded,
+    CallCutOff,
     ModelFact,
     ModelRequest,
     RetryScheduled,
@@ -77,6 +78,8 @@ class AgentLoop:
         #: pieces of text of the call that is running, and whether they say anything yet
         self._streamed: list[str] = []
         self._has_said = False
+        #: what a call that was cancelled may be billed for
+        self._cut_off: tuple[Usage, ...] = ()
         #: text of the newest committed step that said something
         self._committed_text: str | None = None
 
@@ -130,6 +133,7 @@ class AgentLoop:
         """One call of the model in use, with its retries; None where it failed and a fallback is in use now."""
         state = self._state
         self._begin_message()
+        self._cut_off = ()
         request = ModelRequest(
             model=self._task.model,
             system=self._task.system,
@@ -152,7 +156,7 @@ class AgentLoop:
             return None
         except asyncio.CancelledError:
             state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
-            await self._keep_unreported()
+            await self._keep_cut_off()
             raise
 
     def _begin_message(self) -> None:
@@ -187,11 +191,10 @@ class AgentLoop:
         if usages:
             await self._ports.add_failed(self._message_id, usages)
 
-    async def _keep_unreported(self) -> None:
-        """What a provider bills for a request that was cut off, nobody told us."""
-        self._state.add_unreported()
+    async def _keep_cut_off(self) -> None:
+        """A call that we cut off may be billed as well; one that waited for its next attempt is not."""
         try:
-            await self._ports.add_failed(self._message_id, (Usage(),))
+            await self._keep_failed(self._cut_off)
         except McodeError:
             pass  # the turn is ending; a store that fails is met again when it is settled
 
@@ -214,6 +217,8 @@ class AgentLoop:
         elif isinstance(fact, RetryScheduled):
             self._state.retries += 1
             emit(CallRetrying(fact.attempt, fact.max_retries, fact.delay_ms, fact.code, fact.reason))
+        elif isinstance(fact, CallCutOff):
+            self._cut_off = fact.usage
 
     async def _commit_answer(self, answer: Answer) -> None:
         state, task = self._state, self._task

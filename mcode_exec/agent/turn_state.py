@@ -92,10 +92,6 @@ class TurnState:
             if usage.is_complete:
                 self._spend(usage, cost_usd)
 
-    def add_unreported(self) -> None:
-        """Count a call that was cut off from our side."""
-        self._add(Usage(), None)
-
     def _add(self, usage: Usage, cost_usd: Decimal | None) -> None:
         """Unknown is not zero: it makes the sum incomplete."""
         self.usages.append(usage)

@@ -99,7 +99,13 @@ class TurnPorts:
         except ModelCallError as error:
             if not await self._can_mend(error, request):
                 raise
-        return await self._call(request, on_fact, may_be_empty=may_be_empty)
+            earlier: tuple[Usage, ...] = error.details.get("failed_usage", ())
+        try:
+            answer = await self._call(request, on_fact, may_be_empty=may_be_empty)
+        except ModelCallError as error:
+            error.details["failed_usage"] = (*earlier, *error.details.get("failed_usage", ()))
+            raise
+        return structs.replace(answer, failed_usage=(*earlier, *answer.failed_usage))
 
     async def _can_mend(self, error: ModelCallError, request: ModelRequest) -> bool:
         """Whether the call may succeed now: with fewer images, or with a key that has changed meanwhile."""

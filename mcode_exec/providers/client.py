@@ -27,6 +27,7 @@ from mcode_exec.providers.wire import AnswerReader, Endpoint, WireRequest
 from mcode_exec.records.model import (
     Answer,
     AttemptDiscarded,
+    CallCutOff,
     ModelFact,
     ModelRequest,
     RetryScheduled,
@@ -92,6 +93,13 @@ class _Call:
             self.failed_usage.append(usage)
         failure.details["failed_usage"] = tuple(self.failed_usage)
 
+    def note_cut_off(self, usage: Usage | None) -> None:
+        """The request is out, and what it comes to will not be heard."""
+        self.failed_usage.append(usage or Usage())
+
+    def announce_cut_off(self) -> None:
+        self._on_fact(CallCutOff(tuple(self.failed_usage)))
+
     def announce_retry(self, retry: int, max_retries: int, delay_s: float, failure: ModelCallError) -> None:
         self.retries = retry
         if self.has_told:
@@ -149,13 +157,12 @@ class ModelClient:
         `length`, even if it says nothing.  `on_api_call` is called for every
         attempt.  Units: `deadline_s` is an instant of `clock.monotonic_s()`.
         Raises: ModelCallError; KeyMissingError and ConfigError before any request.
-        Cancellation: closes the connection; nothing of the call counts.
+        Cancellation: closes the connection; nothing of the call counts, and what may be billed is the last fact.
         """
         call = _Call(endpoint, request, on_fact)
         for field in self._refused.get(call.server, ()):
             call.leave_out(field)
         started_s = self._clock.monotonic_s()
-        max_retries = self._policy.max_retries
 
         async def attempt() -> Answer:
             while True:
@@ -172,18 +179,7 @@ class ModelClient:
                     call.note_failure(failure)
                     raise
 
-        answer = await call_with_retry(
-            attempt,
-            policy=self._policy,
-            clock=self._clock,
-            sleep=self._sleep,
-            rng=self._rng,
-            deadline_s=deadline_s,
-            held_s=lambda: call.held_s,
-            on_retry=lambda retry, delay_s, failure: call.announce_retry(
-                retry, max_retries, delay_s, failure
-            ),
-        )
+        answer = await self._with_retries(call, attempt, deadline_s)
         return structs.replace(
             answer,
             failed_usage=tuple(call.failed_usage),
@@ -204,6 +200,27 @@ class ModelClient:
         refused.append(field)
         call.leave_out(field)
         return True
+
+    async def _with_retries(
+        self, call: _Call, attempt: Callable[[], Awaitable[Answer]], deadline_s: float | None
+    ) -> Answer:
+        max_retries = self._policy.max_retries
+        try:
+            return await call_with_retry(
+                attempt,
+                policy=self._policy,
+                clock=self._clock,
+                sleep=self._sleep,
+                rng=self._rng,
+                deadline_s=deadline_s,
+                held_s=lambda: call.held_s,
+                on_retry=lambda retry, delay_s, failure: call.announce_retry(
+                    retry, max_retries, delay_s, failure
+                ),
+            )
+        except asyncio.CancelledError:
+            call.announce_cut_off()
+            raise
 
     async def close(self) -> None:
         """Close the transport."""
@@ -252,8 +269,10 @@ class ModelClient:
             if (usage := _usage_so_far(reader)) is not None:
                 failure.details["usage"] = usage
             raise
-        except BaseException:
+        except BaseException as error:
             _end(response, is_good=False)
+            if isinstance(error, asyncio.CancelledError):
+                call.note_cut_off(_usage_so_far(reader))
             raise
         _end(response, is_good=True)
         assert reader is not None

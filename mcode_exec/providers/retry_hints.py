@@ -45,6 +45,7 @@ def _date_ms(text: str, now_ms: int) -> int | None:
     from datetime import UTC, datetime, timedelta
     from email.utils import parsedate_tz
 
+    fields = None
     try:
         fields = parsedate_tz(text)
         if fields is None:

@@ -103,7 +103,13 @@ class RetryScheduled(Struct, frozen=True):
     reason: str
 
 
-ModelFact = TextDelta | ThinkingDelta | ToolCallDelta | AttemptDiscarded | RetryScheduled
+class CallCutOff(Struct, frozen=True):
+    """The call was cancelled; what its attempts so far may be billed for, empty if none of them is."""
+
+    usage: tuple[Usage, ...]
+
+
+ModelFact = TextDelta | ThinkingDelta | ToolCallDelta | AttemptDiscarded | RetryScheduled | CallCutOff
 
 
 class Answer(Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import call, forever, say, status
+from tests.support.steps import answer, call, forever, say, status
 
 REFUSED = status(401, {"error": {"message": "invalid api key", "type": "authentication_error"}})
 OLD, NEW = "old-key-0123456789", "new-key-9876543210"
@@ -38,6 +38,21 @@ def test_a_key_that_changed_meanwhile_is_tried_once(mcode: Mcode, peer: Peer) ->
     assert keys_of(peer) == [OLD, OLD, NEW, NEW]
     assert (result["steps"], result["output"]) == (3, "the key is ***")
     assert NEW not in run.out + run.err
+
+
+@pytest.mark.usefixtures("source")
+def test_what_was_billed_under_the_old_key_is_counted_too(mcode: Mcode, peer: Peer) -> None:
+    rotate = call("bash", {"command": f"printf {NEW} > {mcode.root}/key"})
+    empty = answer(say(""), usage={"input": 7, "output": 3})
+    peer.script(
+        answer(rotate, usage={"input": 10, "output": 1}),
+        empty,
+        REFUSED,
+        answer(say("done"), usage={"input": 20, "output": 2}),
+    )
+    usage = mcode.exec("go", "--permission", "off", "--output-format", "json").check().result["usage"]
+    assert keys_of(peer) == [OLD, OLD, OLD, NEW]
+    assert (usage["inputTokens"], usage["outputTokens"]) == (37, 6)
 
 
 @pytest.mark.usefixtures("source")

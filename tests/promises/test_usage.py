@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import sqlite3
 from decimal import Decimal
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import Answer, call, hang, say, status
+from tests.support.steps import Answer, answer, call, hang, say, stall_after, status
+from tests.support.wire import ANTHROPIC
 
 JSON = ("--output-format", "json")
 TOKENS = ("inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens")
@@ -91,6 +93,44 @@ def test_a_call_that_was_cut_off_makes_the_totals_incomplete_as_it_does_the_resu
     total = used(mcode)["total"]
     assert (result["usageIncomplete"], result["costUsd"]) == (True, None)
     assert (total["usageIncomplete"], total["costUsd"], total["failed"]) == (True, None, 1)
+
+
+def test_who_only_waits_to_ask_again_is_billed_for_nothing(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(status(429, headers={"retry-after": "25"}))
+    run = mcode.start("exec", "hi", *JSON)
+    run.wait_err("retry 1/5")
+    run.send(signal.SIGINT)
+    result = run.finish().result
+    total = used(mcode)["total"]
+    assert (result["usageIncomplete"], result["costUsd"]) == (False, 0)
+    assert (total["usageIncomplete"], total["costUsd"], total["failed"]) == (False, 0, 0)
+
+
+def test_what_a_cut_off_stream_and_the_attempts_before_it_reported_is_kept(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    peer.script(
+        answer(say(""), usage={"input": 7, "output": 3}),
+        stall_after(answer(say("half"), usage={"input": 10, "output": 5})),
+    )
+    run = mcode.start("exec", "hi", "--output-format", "stream-json")
+    run.wait_event("item.updated")
+    run.send(signal.SIGTERM)
+    result = run.finish().result
+    total = used(mcode)["total"]
+    said = 17 if api == ANTHROPIC else 7  # the other formats count at the end only
+    for usage in (result["usage"], total):
+        assert (usage["inputTokens"], usage["outputTokens"]) == (said, 3)
+    assert (total["failed"], total["usageIncomplete"], result["usageIncomplete"]) == (2, True, True)
+
+
+def test_a_run_that_was_killed_keeps_every_answer_it_had(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(call("bash", {"command": "true"}) + counted(input=10, output=1), hang())
+    run = mcode.start("exec", "hi", *JSON)
+    peer.wait_for(2)
+    run.kill()
+    run.finish()
+    assert used(mcode)["total"]["inputTokens"] == 10
 
 
 def test_days_are_those_of_the_zone_across_its_clock_changes(mcode: Mcode) -> None:
