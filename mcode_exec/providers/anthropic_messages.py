@@ -202,10 +202,7 @@ class Reader(AnswerReader):
         return self._take(kind, value)
 
     def feed_body(self, body: dict[str, Any]) -> bool:
-        if body.get("type") == "error" or body.get("error"):
-            self.fail(body)
-        if as_object(body.get("base_resp")).get("status_code"):
-            self.fail(body)
+        self.check(body)
         if not isinstance(body.get("content"), list):
             return False
         self._take("message_start", {"message": {"usage": body.get("usage")}})

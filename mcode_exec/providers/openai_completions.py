@@ -183,21 +183,15 @@ class Reader(AnswerReader):
         return True
 
     def feed_body(self, body: dict[str, Any]) -> bool:
-        self._check(body)
+        self.check(body)
         if "choices" not in body:
             return False
         self._take(body, "message")
         self.is_complete = self.is_terminal = True
         return True
 
-    def _check(self, body: dict[str, Any]) -> None:
-        if body.get("error") or body.get("object") == "error" or body.get("type") == "error":
-            self.fail(body)
-        if "base_resp" in body and as_object(body["base_resp"]).get("status_code"):
-            self.fail(body)
-
     def _take(self, chunk: dict[str, Any], key: str) -> None:
-        self._check(chunk)
+        self.check(chunk)
         was_complete = self.is_complete
         choices = as_list(chunk.get("choices"))
         for choice in choices:

@@ -155,8 +155,7 @@ class Reader(AnswerReader):
         return is_ours
 
     def feed_body(self, body: dict[str, Any]) -> bool:
-        if body.get("error") or as_object(body.get("base_resp")).get("status_code"):
-            self.fail(body)
+        self.check(body)
         if not isinstance(body.get("output"), list):
             return False
         self._complete(body)

@@ -119,6 +119,8 @@ class AnswerReader(ABC):
                 if kind == "error" or ("base_resp" in value and _is_refused(value["base_resp"])):
                     self.fail(value)
                 is_progress = self.take(kind, value)
+                if not is_progress:
+                    self.check(value)
             if not is_progress and not self.foreign:
                 self.foreign = data[: SHOWN_BODY * 4]
         self.events += is_progress
@@ -158,6 +160,13 @@ class AnswerReader(ABC):
                 "LLM_UPSTREAM_ERROR", printable(f"an event of the provider's stream is no JSON: {shown}")
             ) from None
         return value if isinstance(value, dict) else None
+
+    def check(self, value: dict[str, Any]) -> None:
+        """Raise the failure that an object means which is an error by any of the ways to say so."""
+        if value.get("error") or value.get("object") == "error" or value.get("type") == "error":
+            self.fail(value)
+        if "base_resp" in value and _is_refused(value["base_resp"]):
+            self.fail(value)
 
     def fail(self, value: Any) -> NoReturn:
         """Raise the failure that an error object means."""

@@ -1,0 +1,44 @@
+"""Errors inside a 200, stream or body, in every format: of their class, and tried again only if that may help."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcode_exec.errors import ModelCallError
+from tests.unit.providers.byte_peer import http, run, sse
+
+API = ("anthropic-messages", "openai-completions", "openai-responses")
+ERRORS: list[tuple[Any, str]] = [
+    ({"error": {"message": "model not found", "code": "model_not_found"}}, "MODEL_UNKNOWN"),
+    ({"error": {"message": "model not found"}}, "MODEL_UNKNOWN"),
+    ({"error": "invalid api key"}, "LLM_AUTH_ERROR"),
+    ({"error": {"message": "x", "code": "429"}}, "LLM_RATE_LIMITED"),
+    ({"error": {"message": "x", "code": 529}}, "LLM_CLUSTER_OVERLOADED"),
+    ({"error": {"message": "x", "code": "insufficient_quota"}}, "LLM_CREDITS_EXHAUSTED"),
+    ({"type": "error", "code": "insufficient_quota", "message": "x"}, "LLM_CREDITS_EXHAUSTED"),
+    ({"type": "error", "error": {"type": "overloaded_error", "message": "x"}}, "LLM_CLUSTER_OVERLOADED"),
+    (
+        {"object": "error", "message": "The model `x` does not exist.", "type": "NotFoundError", "code": 404},
+        "MODEL_UNKNOWN",
+    ),
+    ({"base_resp": {"status_code": 1002, "status_msg": "x"}, "choices": None}, "LLM_RATE_LIMITED"),
+    ({"base_resp": {"status_code": 1004, "status_msg": "x"}, "choices": None}, "LLM_AUTH_ERROR"),
+    ({"base_resp": {"status_code": 1008, "status_msg": "x"}}, "LLM_CREDITS_EXHAUSTED"),
+    ({"base_resp": {"status_code": 2013, "status_msg": "x"}}, "LLM_BAD_REQUEST"),
+    ({"base_resp": {"status_code": 1026, "status_msg": "x"}}, "LLM_CONTENT_REFUSED"),
+]
+
+
+@pytest.mark.parametrize("api", API)
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "body"])
+@pytest.mark.parametrize(("error", "code"), ERRORS)
+def test_an_error_inside_a_200_is_of_its_class(error: Any, code: str, is_stream: bool, api: str) -> None:
+    body = sse(error) if is_stream else json.dumps(error).encode()
+    kind = "text/event-stream" if is_stream else "application/json"
+    failure, peer, _ = run([[http(body, kind=kind)]], api=api)
+    assert isinstance(failure, ModelCallError)
+    assert failure.code == code, failure.message
+    assert len(peer.requests) == (6 if failure.is_retried else 1)
