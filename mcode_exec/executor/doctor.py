@@ -19,8 +19,9 @@ from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.settings import Settings
 from mcode_exec.executor.turn_plan import MODEL_FLAG
 from mcode_exec.executor.workspaces import usable_workspace
-from mcode_exec.providers import catalogue
 from mcode_exec.providers.catalogue_data import data_date
+from mcode_exec.providers.endpoints import key_variables
+from mcode_exec.providers.known_providers import PROVIDERS
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.store import session_rows
 from mcode_exec.store.filesystem import file_system_of
@@ -206,7 +207,7 @@ _WITHOUT_KEY = {"local": "runs on this machine", "replay": "plays a recording ba
 
 def _providers(config: Config, env: Mapping[str, str]) -> list[Check]:
     checks = []
-    for provider_id in sorted({*catalogue.PROVIDERS, *config.providers}):
+    for provider_id in sorted({*PROVIDERS, *config.providers}):
         provider = config.providers.get(provider_id)
         if provider is not None and provider.api in _WITHOUT_KEY:
             detail = _WITHOUT_KEY[provider.api]
@@ -224,8 +225,8 @@ def _key_state(provider_id: str, config: Config, env: Mapping[str, str]) -> str:
         return f"key from the file {provider.api_key_file}"
     if provider is not None and provider.api_key_command:
         return f"key from the command {provider.api_key_command[0]}"
-    entry = catalogue.PROVIDERS.get(provider_id)
-    names = catalogue.key_variables(provider_id, provider)
+    entry = PROVIDERS.get(provider_id)
+    names = key_variables(provider_id, provider)
     present = [name for name in names if env.get(name, "").strip()]
     if present:
         return f"key set ({present[0]})"

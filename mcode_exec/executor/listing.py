@@ -12,6 +12,8 @@ from mcode_exec.errors import ConfigError, ModelUnknownError
 from mcode_exec.executor.models import BUILT_IN_MODEL, is_local, local_info
 from mcode_exec.executor.workspaces import find_workspace
 from mcode_exec.providers import catalogue
+from mcode_exec.providers.endpoints import key_variables
+from mcode_exec.providers.known_providers import PROVIDERS
 from mcode_exec.records.model import ModelInfo, ModelRef
 
 
@@ -45,7 +47,7 @@ async def list_models(
     config = configuration.load(
         flag_file=config_file, env=env, workspace=find_workspace(cwd, env), trust_flag=False
     )
-    known = sorted({*catalogue.PROVIDERS, *config.providers, "local"})
+    known = sorted({*PROVIDERS, *config.providers, "local"})
     if provider is not None and provider not in known:
         raise ModelUnknownError(f"there is no provider {provider!r}; there are {', '.join(known)}")
     rows: list[ModelRow] = []
@@ -59,12 +61,12 @@ async def list_models(
 
 def _key(provider_id: str, config: Config, env: Mapping[str, str]) -> str:
     provider = config.providers.get(provider_id)
-    entry = catalogue.PROVIDERS.get(provider_id)
+    entry = PROVIDERS.get(provider_id)
     if is_local(ModelRef(provider_id=provider_id, model_id=""), provider):
         return _local_state(provider)
     if provider is not None and (provider.api_key_file or provider.api_key_command):
         return "configured"
-    if any(env.get(name, "").strip() for name in catalogue.key_variables(provider_id, provider)):
+    if any(env.get(name, "").strip() for name in key_variables(provider_id, provider)):
         return "set"
     needs_key = entry.needs_key if entry is not None else provider is not None and provider.has_key_source
     return "missing" if needs_key else "none needed"

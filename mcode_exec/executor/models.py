@@ -12,8 +12,10 @@ from msgspec import Struct, structs
 
 from mcode_exec.config import Config, ProviderConfig
 from mcode_exec.errors import ConfigError, KeyMissingError, ModelUnknownError
-from mcode_exec.providers.catalogue import PROVIDERS, endpoint_of, key_variables, model_info
+from mcode_exec.providers.catalogue import model_info
 from mcode_exec.providers.client import Endpoint
+from mcode_exec.providers.endpoints import endpoint_of, key_variables
+from mcode_exec.providers.known_providers import PROVIDERS
 from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
 from mcode_exec.records.usage import Price
 from mcode_exec.redaction import Redactor

