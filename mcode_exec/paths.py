@@ -147,12 +147,17 @@ def sessions_dir(data: str) -> str:
 
 def is_kept(path: str, data: str) -> bool:
     """Whether `path` is one of mcode's own files in the data directory `data`; others may be there too."""
-    database = os.path.realpath(database_file(data))
+    database, catalogue = os.path.realpath(database_file(data)), os.path.realpath(catalogue_file(data))
     return (
-        os.path.realpath(path) in (database, f"{database}-wal", f"{database}-shm")
+        os.path.realpath(path) in (database, f"{database}-wal", f"{database}-shm", catalogue)
         or is_inside(path, run_dir(data))
         or is_inside(path, sessions_dir(data))
     )
+
+
+def catalogue_file(data: str) -> str:
+    """What `mcode models --refresh` has fetched."""
+    return os.path.join(data, "catalogue.json.gz")
 
 
 def make_private_dir(path: str) -> None:

@@ -19,6 +19,7 @@ from mcode_exec.config.keys import key_names, key_source, resolve_key
 from mcode_exec.config.records import (
     BUILT_IN,
     AgentConfig,
+    CatalogueConfig,
     Config,
     CostConfig,
     InstructionFile,
@@ -35,6 +36,7 @@ from mcode_exec.paths import config_file, open_regular
 __all__ = [
     "BUILT_IN",
     "AgentConfig",
+    "CatalogueConfig",
     "Config",
     "CostConfig",
     "InstructionFile",

@@ -62,6 +62,7 @@ def config_of(
         model=merged.table.get("model"),
         instructions=tuple(merged.instructions),
         providers={name: _provider(name, table) for name, table in merged.table.get("providers", {}).items()},
+        catalogue=records.CatalogueConfig(**merged.table.get("catalogue", {})),
         retry=records.RetryConfig(**_renamed("retry", merged.table)),
         timeouts=records.TimeoutConfig(**{f"{k}_s": v for k, v in merged.table.get("timeouts", {}).items()}),
         permission=tuple(merged.permission),
@@ -80,7 +81,7 @@ def _workspace(
 ) -> records.RuleTable | None:
     """Lay the workspace's file over; its deny rules are returned if it is not trusted."""
     if is_trusted:
-        trust.refuse_vouching(document)
+        trust.refuse_users_own(document)
         trust.refuse_replay(document, merged.table.get("providers", {}))
         _lay_over(merged, document, checked(document), workspace, env)
         return None
@@ -188,6 +189,9 @@ def _judge_replay(document: Document, name: str, provider: Table) -> None:
 def _resolve_paths(document: Document, table: Table, env: Mapping[str, str]) -> None:
     """Paths of files are from the directory of the file that names them."""
     base = os.path.dirname(os.path.abspath(document.path))
+    if "file" in table.get("catalogue", {}):
+        named = table["catalogue"]["file"]
+        table["catalogue"]["file"] = user_path(named, env, name=f"{document.path}: catalogue.file", base=base)
     for group in ("providers", "agents"):
         for entry in table.get(group, {}).values():
             for key in _PATH_KEYS:

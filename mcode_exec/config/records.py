@@ -123,6 +123,15 @@ class AgentConfig(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] | None = None
 
 
+class CatalogueConfig(Struct, frozen=True, kw_only=True):
+    """`[catalogue]`: what is known of models, beside what comes with mcode; the user's file only."""
+
+    #: a file in the shape of models.dev that wins over the catalogue's data; absolute
+    file: str | None = None
+    #: what `mcode models --refresh` fetches
+    url: str | None = None
+
+
 class InstructionFile(Struct, frozen=True, kw_only=True):
     """A further instruction file that the configuration names; absolute path."""
 
@@ -138,6 +147,7 @@ class Config(Struct, frozen=True, kw_only=True):
     model: str | None = None
     instructions: tuple[InstructionFile, ...] = ()
     providers: dict[str, ProviderConfig] = {}
+    catalogue: CatalogueConfig = CatalogueConfig()
     retry: RetryConfig = RetryConfig()
     timeouts: TimeoutConfig = TimeoutConfig()
     #: the user's table, then a trusted workspace's; later wins

@@ -58,6 +58,7 @@ SCHEMA: Schema = {
     "instructions": values.texts,
     "trusted_workspaces": values.texts,
     "providers": Named(_PROVIDER),
+    "catalogue": {"file": values.text, "url": values.catalogue_url},
     "retry": {
         "max_retries": values.count,
         "base_delay": values.duration,

@@ -72,12 +72,11 @@ def refuse_instructions_outside(document: Document, instructions: tuple[str, ...
             )
 
 
-def refuse_vouching(document: Document) -> None:
-    """Even a trusted workspace does not decide which others are."""
-    if "trusted_workspaces" in document.table:
-        raise document.fault(
-            ("trusted_workspaces",), '"trusted_workspaces" belongs into your own config file only.'
-        )
+def refuse_users_own(document: Document) -> None:
+    """Even a trusted workspace does not decide which others are, nor what models cost and hold everywhere."""
+    for key in ("trusted_workspaces", "catalogue"):
+        if key in document.table:
+            raise document.fault((key,), f'"{key}" belongs into your own config file only.')
 
 
 def refuse_replay(document: Document, of_user: Mapping[str, Any]) -> None:

@@ -132,15 +132,28 @@ def model(value: object) -> str:
 
 
 def base_url(value: object) -> str:
-    url = text(value)
-    scheme, separator, rest = url.partition("://")
-    if scheme not in ("http", "https") or not separator or not rest.split("/")[0]:
-        shown = "" if "@" in url else f", not {_shown(value)}"  # a name and password may stand before an @
-        raise WrongValueError(f"must be a URL such as https://llm.example/v1{shown}")
+    url = _http_address(value, "https://llm.example/v1")
+    rest = url.partition("://")[2]
     if not url.isascii() or not url.isprintable() or " " in url or "?" in rest or "#" in rest:
         raise WrongValueError(
             'must be a plain URL: no blanks, no "?" and no "#" (query parameters go to "query")'
         )
+    return url
+
+
+def catalogue_url(value: object) -> str:
+    url = _http_address(value, "https://models.dev/api.json")
+    if not url.isascii() or not url.isprintable() or " " in url or "#" in url or "@" in url:
+        raise WrongValueError('must be a plain URL: no blanks, no user name or password, and no "#"')
+    return url
+
+
+def _http_address(value: object, example: str) -> str:
+    url = text(value)
+    scheme, separator, rest = url.partition("://")
+    if scheme not in ("http", "https") or not separator or not rest.split("/")[0]:
+        shown = "" if "@" in url else f", not {_shown(value)}"  # a name and password may stand before an @
+        raise WrongValueError(f"must be a URL such as {example}{shown}")
     return url
 
 

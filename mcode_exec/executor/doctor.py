@@ -13,13 +13,14 @@ from mcode_exec import paths
 from mcode_exec.config import Config
 from mcode_exec.errors import KeyMissingError, McodeError
 from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.catalogue_state import state_of
 from mcode_exec.executor.effort import check_variant
-from mcode_exec.executor.models import Reach, reach
+from mcode_exec.executor.models import Reach, catalogue_of, reach
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.settings import Settings
 from mcode_exec.executor.turn_plan import MODEL_FLAG
 from mcode_exec.executor.workspaces import usable_workspace
-from mcode_exec.providers.catalogue_data import data_date
+from mcode_exec.providers.catalogue import Catalogue
 from mcode_exec.providers.endpoints import key_variables
 from mcode_exec.providers.known_providers import PROVIDERS
 from mcode_exec.records.invocation import Invocation
@@ -59,13 +60,14 @@ async def doctor(
         )
     except McodeError as error:
         checks.append(Check(name="config", ok=False, detail=error.message))
+    catalogue = catalogue_of(config or Config(), paths.find_data_dir(data_dir, env))
     if config is not None:
         checks += _config(config)
-        checks.append(await asyncio.to_thread(_model, model, config, env))
+        checks.append(await asyncio.to_thread(_model, model, config, env, catalogue))
         checks += _permission(config)
-        checks += await asyncio.to_thread(_agents, config, env)
+        checks += await asyncio.to_thread(_agents, config, env, catalogue)
         checks += _providers(config, env)
-    checks.append(_catalogue())
+    checks += _catalogue(catalogue)
     checks += [
         _program("bash", env, needed=False, without="commands run in sh"),
         _program("git", env, needed=False, without="a workspace's branch and project are unknown"),
@@ -125,13 +127,13 @@ def _config(config: Config) -> list[Check]:
     return checks
 
 
-def _model(flag: str | None, config: Config, env: Mapping[str, str]) -> Check:
+def _model(flag: str | None, config: Config, env: Mapping[str, str], catalogue: Catalogue) -> Check:
     """The model of a run with this `--model`, or without one, found as a run finds it."""
     named = config.model if flag is None else flag
     source = configuration.source_of(config, "model") if flag is None else MODEL_FLAG
     label = "" if named is None else f"{named} ({source}): "
     try:
-        found = reach(named, config, env)
+        found = reach(named, config, env, catalogue)
         resolving.check_price(_settings(config).limits, found.info)
         check_variant(found.info.ref, found.api, source)
     except McodeError as error:
@@ -168,11 +170,11 @@ def _permission(config: Config) -> list[Check]:
     return []
 
 
-def _agents(config: Config, env: Mapping[str, str]) -> list[Check]:
-    return [_agent(name, config, env) for name in sorted(config.agents)]
+def _agents(config: Config, env: Mapping[str, str], catalogue: Catalogue) -> list[Check]:
+    return [_agent(name, config, env, catalogue) for name in sorted(config.agents)]
 
 
-def _agent(name: str, config: Config, env: Mapping[str, str]) -> Check:
+def _agent(name: str, config: Config, env: Mapping[str, str], catalogue: Catalogue) -> Check:
     """An agent that could not be used is a fault; one whose key is elsewhere only matters where it is used."""
     label = f"agent {name}"
     try:
@@ -181,7 +183,7 @@ def _agent(name: str, config: Config, env: Mapping[str, str]) -> Check:
         resolving.rule_set(settings, agent, Invocation(run_id=""), None, is_new=True)
         configuration.agent_prompt(agent)
         if agent.model is not None:
-            found = reach(agent.model, config, env)
+            found = reach(agent.model, config, env, catalogue)
             check_variant(found.info.ref, found.api, label)
     except KeyMissingError as error:
         return Check(name=label, ok=None, detail=error.message)
@@ -235,10 +237,19 @@ def _key_state(provider_id: str, config: Config, env: Mapping[str, str]) -> str:
     return f"no key ({' or '.join(names)})"
 
 
-def _catalogue() -> Check:
-    date = data_date()
-    detail = f"limits and prices as of {date}" if date else "no data; every model has the stated defaults"
-    return Check(name="model catalogue", ok=None, detail=detail)
+def _catalogue(catalogue: Catalogue) -> list[Check]:
+    state = state_of(catalogue.data)
+    trouble = f"; fetched data are not used: {state.trouble}" if state.trouble else ""
+    checks = [Check(name="model catalogue", ok=None, detail=state.sentence + trouble)]
+    if catalogue.override_file is not None:
+        try:
+            count = sum(map(len, catalogue.override.values()))
+        except McodeError as error:
+            checks.append(Check(name="catalogue file", ok=False, detail=error.message))
+        else:
+            detail = f"{count} models in {catalogue.override_file}"
+            checks.append(Check(name="catalogue file", ok=True, detail=detail))
+    return checks
 
 
 def _program(name: str, env: Mapping[str, str], *, needed: bool, without: str) -> Check:

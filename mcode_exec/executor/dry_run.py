@@ -20,7 +20,7 @@ from mcode_exec.clock import SystemClock
 from mcode_exec.config import Config
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.effort import FALLBACK_FLAG, effort_of, effort_of_fallback
-from mcode_exec.executor.models import Reach, reach
+from mcode_exec.executor.models import Reach, catalogue_of, reach
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.executor.turn_plan import (
@@ -66,12 +66,14 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
             workspace=workspace,
             project=making.project_of(workspace, repository, SystemClock().now_ms()),
         )
-    found = await asyncio.to_thread(reach, plan.model_text, settings.config, env)
+    catalogue = catalogue_of(settings.config, data)
+    found = await asyncio.to_thread(reach, plan.model_text, settings.config, env, catalogue)
     check_attachments(given.prompt, found.info)
     resolving.check_price(settings.limits, found.info)
     effort = effort_of(invocation.effort, plan, found.info.ref, found.api)
     fallbacks = [
-        await asyncio.to_thread(reach, text, settings.config, env) for text in invocation.fallback_models
+        await asyncio.to_thread(reach, text, settings.config, env, catalogue)
+        for text in invocation.fallback_models
     ]
     for fallback in fallbacks:
         resolving.check_price(settings.limits, fallback.info)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from mcode_exec import paths
 from mcode_exec.config import Config, ProviderConfig
 from mcode_exec.errors import ConfigError, KeyMissingError, ModelUnknownError
-from mcode_exec.providers.catalogue import model_info
+from mcode_exec.providers.catalogue import Catalogue
 from mcode_exec.providers.client import Endpoint
 from mcode_exec.providers.endpoints import endpoint_of, key_variables
 from mcode_exec.providers.known_providers import PROVIDERS
@@ -88,11 +89,18 @@ class Reach(Struct, frozen=True, kw_only=True):
         return _LOCAL_API if self.endpoint is None else self.endpoint.api
 
 
-def reach(text: str | None, config: Config, env: Mapping[str, str]) -> Reach:
+def catalogue_of(config: Config, data: str | None) -> Catalogue:
+    """What is known of models in a run with this configuration and data directory."""
+    fetched = None if data is None else paths.catalogue_file(data)
+    return Catalogue(fetched=fetched, override=config.catalogue.file)
+
+
+def reach(text: str | None, config: Config, env: Mapping[str, str], catalogue: Catalogue) -> Reach:
     """The model that `text` names, and where it is called; everything that can be wrong before a call is found here.
 
     Blocks while a key command runs.
-    Raises: ConfigError (none set, a local model that is not installed), ModelUnknownError, KeyMissingError.
+    Raises: ConfigError (none set, a local model that is not installed, an override file that cannot be used),
+        ModelUnknownError, KeyMissingError.
     """
     if text is None:
         raise ConfigError(_no_model(env))
@@ -107,7 +115,7 @@ def reach(text: str | None, config: Config, env: Mapping[str, str]) -> Reach:
                 f'a GGUF file of your own is named with path = "…" under [providers.{ref.provider_id}]'
             )
         local.check_installed(_path_of(provider))
-        return Reach(info=local_info(ref, provider), endpoint=None)
+        return Reach(info=local_info(ref, provider, catalogue), endpoint=None)
     if provider is not None and provider.api == "replay":
         from mcode_exec.executor.tape import reach_recorded
 
@@ -118,7 +126,7 @@ def reach(text: str | None, config: Config, env: Mapping[str, str]) -> Reach:
             f"provider {ref.provider_id!r} has no key: {endpoint.key_env or 'no variable'} is not set; "
             f"set it, or name a source under [providers.{ref.provider_id}]"
         )
-    return Reach(info=model_info(ref, provider), endpoint=endpoint)
+    return Reach(info=catalogue.info(ref, provider), endpoint=endpoint)
 
 
 async def resolve_model(
@@ -129,11 +137,12 @@ async def resolve_model(
     Raises: ConfigError (none set), ModelUnknownError, KeyMissingError.
     """
     config = settings.config
+    catalogue = runtime.catalogue(config)
     if _waits_for_key(text, config):
         # A key command may take seconds: the loop, and with it every abort, must stay awake.
-        found = await asyncio.to_thread(reach, text, config, runtime.env)
+        found = await asyncio.to_thread(reach, text, config, runtime.env, catalogue)
     else:
-        found = reach(text, config, runtime.env)
+        found = reach(text, config, runtime.env, catalogue)
     ref, endpoint = found.info.ref, found.endpoint
     provider = config.providers.get(ref.provider_id)
     secret_names = tuple(name for entry in PROVIDERS.values() for name in entry.key_envs)
@@ -180,13 +189,13 @@ def _read_key(provider: ProviderConfig, env: Mapping[str, str]) -> str | None:
     return resolve_key(provider, env)
 
 
-def local_info(ref: ModelRef, provider: ProviderConfig | None) -> ModelInfo:
+def local_info(ref: ModelRef, provider: ProviderConfig | None, catalogue: Catalogue) -> ModelInfo:
     """What a local model holds once it is served: its server's limits, no price, tools only of a file of the user's."""
     from mcode_exec.providers import local
 
     path = _path_of(provider)
     return structs.replace(
-        model_info(ref, provider),
+        catalogue.info(ref, provider),
         context_tokens=local.CONTEXT_TOKENS,
         output_tokens=local.output_limit(path),
         takes_tools=path is not None,

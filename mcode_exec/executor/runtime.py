@@ -31,7 +31,8 @@ from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.recovery import recover
 
 if TYPE_CHECKING:
-    from mcode_exec.config import ProviderConfig
+    from mcode_exec.config import Config, ProviderConfig
+    from mcode_exec.providers.catalogue import Catalogue
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.providers.http import HttpClient
     from mcode_exec.providers.local import LocalServer
@@ -59,6 +60,7 @@ class Runtime:
         self._owner: Owner | None = None
         self._transport: HttpClient | None = None
         self._client: ModelClient | None = None
+        self._catalogue: Catalogue | None = None
         self._local: LocalServer | None = None
         self._removing: asyncio.Task[None] | None = None
 
@@ -171,6 +173,14 @@ class Runtime:
             clock=clock or self.clock,
             sleep=sleep,
         )
+
+    def catalogue(self, config: Config) -> Catalogue:
+        """What is known of models; every model of a run is looked up in one state of it."""
+        if self._catalogue is None:
+            from mcode_exec.executor.models import catalogue_of
+
+            self._catalogue = catalogue_of(config, self.data)
+        return self._catalogue
 
     async def local_server(self, ref: ModelRef, provider: ProviderConfig | None) -> LocalServer:
         """The embedded server of a local model, started at the first call for it."""

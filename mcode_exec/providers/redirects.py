@@ -24,29 +24,30 @@ def _sentence(status: int, location: str | None, asked: Url, path: str, provider
     said = f"the provider answered {status}"
     if not location:
         return f"{said} without an address to go on to; is the base URL right?"
-    place = _place(location, asked)
+    place = place_of(location, asked)
     if place is None:
         return f"{said}, a redirect to an address that is none for http; is the base URL right?"
     said += f", a redirect to {place}, which is not followed"
     base = place.rstrip("/").removesuffix(path)
-    if base == place.rstrip("/") or place.rstrip("/") == _shown(asked):
+    if base == place.rstrip("/") or place.rstrip("/") == shown_address(asked):
         return f"{said}; is the base URL right?"
     return f"{said}; if the service has moved, set base_url of the provider {provider_id!r} to {base}"
 
 
-def _place(location: str, asked: Url) -> str | None:
+def place_of(location: str, asked: Url) -> str | None:
     """The address that `location` names from where it was received; None if that is no http address."""
     from urllib.parse import urljoin, urlsplit
 
     # a header is bytes, and addresses beyond ASCII come in UTF-8
     text = location.encode("latin-1", "replace").decode("utf-8", "replace")
     try:
-        parts = urlsplit(urljoin(_shown(asked), text))
+        parts = urlsplit(urljoin(shown_address(asked), text))
         target = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
-        return _shown(Url(target.geturl()))
+        return shown_address(Url(target.geturl()))
     except (ValueError, ConfigError):
         return None
 
 
-def _shown(url: Url) -> str:
+def shown_address(url: Url) -> str:
+    """An address without its query."""
     return f"{url.scheme}://{url.netloc}{url.target.partition('?')[0]}"

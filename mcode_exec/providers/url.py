@@ -9,24 +9,24 @@ from mcode_exec.errors import ConfigError
 
 
 class Url:
-    """An http or https address.
+    """An http or https address; `name` is what a fault calls it.
 
     Raises: ConfigError for anything else.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, name: str = "base_url") -> None:
         scheme, found, rest = text.strip().partition("://")
         self.scheme = scheme.lower()
         if not found or self.scheme not in ("http", "https"):
-            raise ConfigError("base_url must begin with http:// or https:// and name a host")
+            raise ConfigError(f"{name} must begin with http:// or https:// and name a host")
         rest = rest.partition("#")[0]
         end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
         if "@" in rest[:end]:
-            raise ConfigError("base_url holds a user name or password; send them as a header instead")
-        host, port = _host_and_port(rest[:end])
+            raise ConfigError(f"{name} holds a user name or password; send them as a header instead")
+        host, port = _host_and_port(rest[:end], name)
         if not host or any(c.isspace() for c in host):
-            raise ConfigError("base_url must begin with http:// or https:// and name a host")
-        self.host = host.lower() if host.isascii() else _ascii_host(host)
+            raise ConfigError(f"{name} must begin with http:// or https:// and name a host")
+        self.host = host.lower() if host.isascii() else _ascii_host(host, name)
         self.port = port or (443 if self.scheme == "https" else 80)
         target = rest[end:] if rest[end:].startswith("/") else "/" + rest[end:]
         if not target.isascii() or not target.isprintable() or " " in target:
@@ -46,21 +46,21 @@ def netloc(scheme: str, host: str, port: int) -> str:
     return host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
 
 
-def _host_and_port(netloc: str) -> tuple[str, int | None]:
+def _host_and_port(netloc: str, name: str) -> tuple[str, int | None]:
     if netloc.startswith("["):
         host, _, port = netloc[1:].partition("]")
         port = port.removeprefix(":")
     else:
         host, _, port = netloc.partition(":")
     if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise ConfigError("base_url has a port that is no port; write https://host:443/path")
+        raise ConfigError(f"{name} has a port that is no port; write https://host:443/path")
     return host, int(port) if port else None
 
 
-def _ascii_host(host: str) -> str:
+def _ascii_host(host: str, name: str) -> str:
     if host.isascii():
         return host  # and the codec, with its tables, stays unloaded
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError:
-        raise ConfigError("base_url names a host that is no host name") from None
+        raise ConfigError(f"{name} names a host that is no host name") from None

@@ -39,7 +39,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     context_tokens: int
     output_tokens: int
     price: Price | None
-    #: `config` | `catalogue` | `default`
+    #: who had the last word: `config` | `override` | `refreshed` | `catalogue` | `default` | `built-in`
     source: str
     takes_tools: bool = True
     takes_images: bool = False

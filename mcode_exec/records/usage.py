@@ -45,6 +45,15 @@ class Usage(Struct, frozen=True, kw_only=True, rename="camel"):
         return self.input_tokens is not None and self.output_tokens is not None
 
 
+#: no price of this world is larger; keeps arithmetic exact
+_MAX_PRICE = 10**12
+
+
+def is_price(value: Decimal) -> bool:
+    """Whether so many USD per million tokens can be a price; other people's data hold -1, NaN and worse."""
+    return value.is_finite() and 0 <= value <= _MAX_PRICE
+
+
 class Price(Struct, frozen=True, kw_only=True):
     """USD per million tokens; a class without its own price is charged as input or output."""
 
