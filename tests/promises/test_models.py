@@ -295,6 +295,16 @@ def test_a_file_that_cannot_be_written_to_its_end_is_74_and_the_old_data_stay(
     assert kept_names(mcode) == ["catalogue.json.gz"]
 
 
+def test_what_a_killed_refresh_left_is_removed_once_it_is_nobodys(mcode: Mcode, site: Site) -> None:
+    mcode.run("models", "--refresh", env=site.env).check()
+    old, new = (mcode.data / f"catalogue.json.gz.{number}.tmp" for number in (1, 2))
+    for left in (old, new):
+        left.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    mcode.run("models", "--refresh", env=site.env).check()
+    assert (old.exists(), new.exists()) == (False, True)
+
+
 def test_kept_data_that_are_damaged_or_old_are_not_used_and_that_is_said(mcode: Mcode, site: Site) -> None:
     mcode.run("models", "--refresh", env=site.env).check()
     whole = kept(mcode).read_bytes()

@@ -63,6 +63,9 @@ max_tokens = 1_000
 timeout = "1h"
 [env]
 pass = ["JAVA_TOOL_OPTIONS"]
+[catalogue]
+file = "models.json"
+url = "https://mirror.example/api.json?v=1"
 """
 
 
@@ -133,6 +136,10 @@ def test_every_documented_key_is_read(place: Place) -> None:
         max_steps=50, max_cost_usd=Decimal("1.5"), max_tokens=1000, timeout_s=3600.0
     )
     assert read.env_pass == ("JAVA_TOOL_OPTIONS",)
+    assert read.catalogue == config.CatalogueConfig(
+        file=str(place.user_file.parent / "models.json"), url="https://mirror.example/api.json?v=1"
+    )
+    assert config.source_of(read, "catalogue.file") == str(place.user_file)
     assert read.secret_env_names == {"ACME_KEY"}
     assert config.source_of(read, "retry.budget") == str(place.user_file)
     assert config.source_of(read, "timeouts.nothing") == "built-in"
@@ -222,6 +229,10 @@ def test_a_named_file_must_exist(place: Place) -> None:
         ('[providers.x]\napi = "local"\nstrict = true', ':3: "strict" belongs to a provider whose api is'),
         ('[providers.x]\napi = "replay"\npath = "r"\ntools = "no"', "must be one of recorded, live"),
         ("[providers.x]\nbase_url = 'llm.example'", "must be a URL such as"),
+        ("[catalogue]\nurl = 'models.dev'", '"catalogue.url" must be a URL such as'),
+        ("[catalogue]\nurl = 'https://u:p@h/a'", '"catalogue.url" must be a plain URL'),
+        ("[catalogue]\nfile = ''", '"catalogue.file" must not be empty'),
+        ("[catalogue]\nfiles = 'a'", 'did you mean "catalogue.file"?'),
         ("[providers.x]\nbase_url = 'file:///etc'", "must be a URL such as"),
         ("[providers.x]\napi_key_command = 'pass show x'", 'must be a list of strings, such as ["a", "b"]'),
         (

@@ -75,6 +75,8 @@ WIDENING = [
     ("[hooks]\npre = 'touch /tmp/pwn'", "hooks.pre"),
     ('[mcp.servers.x]\ncommand = ["touch", "/tmp/pwn"]', "mcp.servers.x.command"),
     ('trusted_workspaces = ["."]', "trusted_workspaces"),
+    ('[catalogue]\nfile = "models.json"', "catalogue.file"),
+    ('[catalogue]\nurl = "http://127.0.0.1:7777"', "catalogue.url"),
     ('instructions = ["../outside.md"]', "instructions"),
     ('instructions = ["~/.ssh/id"]', "instructions"),
     ('instructions = ["/etc/passwd"]', "instructions"),
@@ -125,8 +127,9 @@ def test_trust_in_a_directory_is_no_trust_in_those_below_it(home: Path, workspac
         load(home, workspace)
 
 
-def test_a_trusted_workspace_does_not_vouch_for_others(home: Path, workspace: Path) -> None:
-    write(workspace, "trusted_workspaces = ['/other']")
+@pytest.mark.parametrize("text", ["trusted_workspaces = ['/other']", "[catalogue]\nfile = 'models.json'"])
+def test_a_trusted_workspace_does_not_speak_for_others(home: Path, workspace: Path, text: str) -> None:
+    write(workspace, text)
     with pytest.raises(ConfigError, match="your own config file only"):
         load(home, workspace, trust=True)
 

@@ -111,7 +111,7 @@ def kept(directory: Path, date: str, models: dict[str, Any], **about: Any) -> st
     values = {"format": 1, "date": date, "fetchedMs": 1, "url": "http://h/", "packagedMark": packaged_mark()}
     document = {**values, "packagedDate": None, **about, "providers": {"anthropic": {"models": models}}}
     path = directory / "catalogue.json.gz"
-    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    path.write_bytes(gzip.compress(json.dumps(document).encode(), mtime=0))
     return str(path)
 
 
@@ -147,7 +147,7 @@ def test_fetched_data_take_the_place_of_the_packaged_ones_as_a_whole(tmp_path: P
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{}", b"\x1f\x8b", gzip.compress(b"{}"), gzip.compress(b"["), gzip.compress(b'{"format": 2}')],
+    [b"", b"{}", b"\x1f\x8b", *[gzip.compress(text, mtime=0) for text in (b"{}", b"[", b'{"format": 2}')]],
 )
 def test_fetched_data_that_are_damaged_are_not_used_and_said(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "catalogue.json.gz"

@@ -166,6 +166,7 @@ def test_a_body_that_breaks_off_is_no_body() -> None:
         # one entry of two that cannot be read: another shape
         document(model(), model("big-2", limit=3)),
     ],
+    ids=lambda body: repr(body[:20]),
 )
 def test_what_is_no_catalogue_is_refused_in_one_sentence(body: bytes) -> None:
     with pytest.raises(ModelCallError) as caught:
