@@ -69,11 +69,16 @@ def _changes(before: CatalogueData, found: Published) -> str:
     new = _flat(found.models)
     common = old.keys() & new.keys()
     changed = sum(_told(old[name]) != _told(new[name]) for name in common)
-    left_out = f"; {found.left_out} entries could not be read" if found.left_out else ""
+    left_out = f"; not understood, and left out: {found.left_out}" if found.left_out else ""
     return (
-        f"{len(new)} models of {len(found.models)} providers: {len(new) - len(common)} new, "
-        f"{len(old) - len(common)} gone, {changed} with other limits or prices{left_out}"
+        f"{_counted(len(new), 'model')} of {_counted(len(found.models), 'provider')}, as of {found.date}: "
+        f"{len(new) - len(common)} new, {len(old) - len(common)} gone, "
+        f"{changed} with other limits or prices{left_out}"
     )
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _flat(models: Mapping[str, Mapping[str, CatalogueModel]]) -> dict[tuple[str, str], CatalogueModel]:

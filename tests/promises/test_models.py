@@ -152,7 +152,7 @@ def test_refreshed_data_are_what_everything_goes_by(mcode: Mcode, site: Site) ->
     (row,) = map(json.loads, run.out.splitlines())
     assert (row["model"], row["context"], row["input"]) == (SONNET, 77_000, "7")
     assert (row["source"], row["dataDate"]) == ("refreshed", "2026-12-01")
-    assert run.err.startswith("mcode: fetched 1 models of 1 providers: 0 new, ")
+    assert run.err.startswith("mcode: fetched 1 model of 1 provider, as of 2026-12-01: 0 new, ")
     assert len(site.asked) == 1
     assert not any("sk-ant" in value for value in site.asked[0].values())
     assert kept(mcode).stat().st_mode & 0o777 == 0o600
@@ -192,11 +192,17 @@ def test_a_second_refresh_says_what_has_changed(mcode: Mcode, site: Site) -> Non
     site.body = gzip.compress(catalogue(entry("new-1"), entry("new-2")))
     site.headers = {"content-encoding": "gzip"}
     run = mcode.run("models", "--refresh", env=site.env).check()
-    assert "fetched 3 models of 1 providers: 2 new, 0 gone, 0 with other limits or prices" in run.err
+    assert (
+        "fetched 3 models of 1 provider, as of 2026-12-01: 2 new, 0 gone, 0 with other limits or prices"
+        in run.err
+    )
     site.body = catalogue(entry("new-1", limit={"context": 1, "output": 1}))
     site.headers = {}
     run = mcode.run("models", "--refresh", env=site.env).check()
-    assert "fetched 2 models of 1 providers: 0 new, 1 gone, 1 with other limits or prices" in run.err
+    assert (
+        "fetched 2 models of 1 provider, as of 2026-12-01: 0 new, 1 gone, 1 with other limits or prices"
+        in run.err
+    )
 
 
 @pytest.mark.parametrize(
