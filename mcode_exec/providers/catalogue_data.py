@@ -156,18 +156,11 @@ class CatalogueData:
         except (ValueError, *UNREADABLE):
             self._trouble = f"{self._path} is damaged, or of another version of mcode"
         else:
-            packaged = self._date_of_packaged(found)
-            if packaged is None or found.date >= packaged:
+            newer = _newer_packaged(found)
+            if newer is None:
                 return found
-            self._trouble = f"{self._path} has data of {found.date}, the packaged ones are of {packaged}"
+            self._trouble = f"{self._path} has data of {found.date}, the packaged ones are {newer}"
         return None
-
-    def _date_of_packaged(self, found: Fetched) -> str | None:
-        """Known beforehand unless the package has changed since."""
-        mark = packaged_mark()
-        if mark == found.packaged_mark:
-            return found.packaged_date
-        return None if mark is None else CatalogueData().date
 
     def _models_of(self, catalogue_id: str) -> dict[str, msgspec.Raw]:
         if catalogue_id not in self._models:
@@ -192,6 +185,22 @@ class CatalogueData:
             return msgspec.json.decode(_unpacked(path), type=dict[str, msgspec.Raw])
         except (OSError, ValueError, *UNREADABLE):
             return {}
+
+
+def _newer_packaged(found: Fetched) -> str | None:
+    """How new the packaged data are, if they are newer; read to tell that only where nothing else does."""
+    mark = packaged_mark()
+    if mark is None:
+        return None
+    if mark == found.packaged_mark:
+        date = found.packaged_date
+    elif found.fetched_ms < (made_s := _packed_s()) * 1000:
+        import time
+
+        return f"newer, made on {time.strftime('%Y-%m-%d', time.gmtime(made_s))}"
+    else:
+        date = CatalogueData().date
+    return f"of {date}" if date is not None and date > found.date else None
 
 
 def read_model(raw: msgspec.Raw) -> CatalogueModel | None:
@@ -244,13 +253,22 @@ def packaged_path() -> str | None:
 
 def packaged_mark() -> str | None:
     """What tells one state of the packaged data from another; None without them."""
-    path = packaged_path()
+    trailer = _bytes_of_packaged(-_TRAILER_BYTES, os.SEEK_END)
+    return trailer.hex() if trailer else None
+
+
+def _packed_s() -> int:
+    """When the packaged file was made, as its head says; 0: it does not."""
+    return int.from_bytes(_bytes_of_packaged(4, os.SEEK_SET)[:4], "little")
+
+
+def _bytes_of_packaged(offset: int, whence: int) -> bytes:
     try:
-        with open(path or "", "rb") as file:
-            file.seek(-_TRAILER_BYTES, os.SEEK_END)
-            return file.read().hex()
+        with open(packaged_path() or "", "rb") as file:
+            file.seek(offset, whence)
+            return file.read(_TRAILER_BYTES)
     except OSError:
-        return None
+        return b""
 
 
 def newest_day(days: Iterable[str]) -> str | None:

@@ -177,14 +177,16 @@ def test_fetched_data_that_cannot_be_read_are_not_used_and_said(tmp_path: Path) 
 def test_the_newer_of_fetched_and_packaged_data_is_used(tmp_path: Path) -> None:
     packaged = CatalogueData().date
     assert packaged is not None
+    later = {"packagedMark": "00", "fetchedMs": 4_000_000_000_000}
     for date, about, source in (
         # what the packaged data were when it was fetched is taken from the file
         ("2020-01-02", {"packagedDate": "2020-01-01"}, "refreshed"),
         ("2020-01-02", {"packagedDate": "2020-01-02"}, "refreshed"),
         ("2020-01-02", {"packagedDate": "2020-01-03"}, "catalogue"),
-        # a package that has changed since is looked at anew
-        ("2020-01-02", {"packagedMark": "00", "packagedDate": "2020-01-01"}, "catalogue"),
-        (packaged, {"packagedMark": "00", "packagedDate": "2020-01-01"}, "refreshed"),
+        # a package that has changed since is newer if it was made later, else its data are looked at
+        (packaged, {"packagedMark": "00", "packagedDate": "2020-01-01"}, "catalogue"),
+        ("2020-01-02", {**later, "packagedDate": "2020-01-01"}, "catalogue"),
+        (packaged, {**later, "packagedDate": "2020-01-01"}, "refreshed"),
     ):
         catalogue = Catalogue(fetched=kept(tmp_path, date, NEW, **about))
         assert catalogue.info(SONNET).source == source

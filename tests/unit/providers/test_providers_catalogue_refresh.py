@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import catalogue_refresh
-from mcode_exec.providers.catalogue_data import MAX_BYTES, CatalogueData
+from mcode_exec.providers.catalogue_data import MAX_BYTES, CatalogueData, packaged_mark
 from mcode_exec.providers.catalogue_refresh import fetch, packed, published
 from tests.unit.providers.byte_peer import BytePeer, Script, http, stream_head
 
@@ -190,14 +190,11 @@ def test_what_cannot_be_a_price_is_an_unknown_one(price: object, tmp_path: Path)
 
 def kept(found: catalogue_refresh.Published, directory: Path) -> CatalogueData:
     path = directory / "catalogue.json.gz"
-    path.write_bytes(packed(found, address=URL, now_ms=1, mark=None, packaged_date=None))
+    path.write_bytes(packed(found, address=URL, now_ms=1, mark=packaged_mark(), packaged_date=None))
     return CatalogueData(str(path))
 
 
-def test_what_is_kept_reads_back_as_it_was_and_tells_no_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mcode_exec.providers.catalogue_data.packaged_path", lambda: None)
+def test_what_is_kept_reads_back_as_it_was_and_tells_no_secret(tmp_path: Path) -> None:
     tiers = [{"input": 2, "output": 5, "tier": {"type": "context", "size": 200_000}}]
     found = published(document(model(cost={"input": 0.1, "output": 2.5, "tiers": tiers})), URL)
     data = kept(found, tmp_path)
