@@ -9,6 +9,10 @@ from typing import Any
 _MAX_PIECE_BYTES = 16 * 1024 * 1024
 
 
+class TooLargeError(ValueError):
+    """A few bytes that unpack to more than any use has."""
+
+
 class Inflater:
     """gzip or deflate, as it comes, in bounded pieces."""
 
@@ -17,7 +21,7 @@ class Inflater:
         self._stream: Any = None
 
     def decode(self, data: bytes) -> bytes:
-        """What `data` brings; raises ValueError for what is damaged or blows up beyond all use."""
+        """What `data` brings; raises TooLargeError, and ValueError for what is damaged."""
         pieces: list[bytes] = []
         size = 0
         while data:
@@ -29,7 +33,7 @@ class Inflater:
                 raise ValueError(str(error)) from None
             size += len(piece)
             if size > _MAX_PIECE_BYTES:
-                raise ValueError("too large")
+                raise TooLargeError
             pieces.append(piece)
             data = self._stream.unconsumed_tail or self._stream.unused_data
         return b"".join(pieces)

@@ -87,8 +87,13 @@ class Response:
             try:
                 data = self._decoder.decode(data)
             except ValueError as error:
+                from mcode_exec.providers.codings import TooLargeError
+
+                is_large = isinstance(error, TooLargeError)
                 raise ModelCallError(
-                    "LLM_UPSTREAM_ERROR", f"the compressed answer of {self._connection.origin} is damaged"
+                    "LLM_BAD_RESPONSE" if is_large else "LLM_UPSTREAM_ERROR",
+                    f"the compressed answer of {self._connection.origin} "
+                    + ("unpacks to far more than any answer" if is_large else "is damaged"),
                 ) from error
             if data:
                 return data

@@ -128,7 +128,9 @@ def test_a_body_without_end_is_cut_off_at_the_cap() -> None:
     endless = [stream_head(), *[b" " * BIG] * (MAX_BYTES // BIG + 2), "hold"]
     assert "larger than 32 MiB" in refused(endless).message
     bomb = gzip.compress(b" " * (MAX_BYTES + BIG))
-    assert "larger than 32 MiB" in refused([answer(bomb, extra="content-encoding: gzip\r\n")]).message
+    error = refused([answer(bomb, extra="content-encoding: gzip\r\n")])
+    assert "unpacks to far more than any answer" in error.message
+    assert error.exit_code == 3
 
 
 def test_a_slow_drip_ends_at_the_time_limit() -> None:
