@@ -124,6 +124,8 @@ def _rows(provider_id: str, config: Config, state: str, catalogue: Catalogue) ->
     provider = config.providers.get(provider_id)
     ref = ModelRef(provider_id=provider_id, model_id=BUILT_IN_MODEL)
     is_ours = is_local(ref, provider)
+    if provider is not None and provider.api == "replay":
+        return _recorded(provider, state)
     if is_ours and (provider is None or provider.path is None):
         info = local_info(ref, provider, catalogue)
         return [_row(info, "SmolLM2 135M, on this machine, no tools", state, None)]
@@ -132,6 +134,17 @@ def _rows(provider_id: str, config: Config, state: str, catalogue: Catalogue) ->
         info = local_info(listed.info.ref, provider, catalogue) if is_ours else listed.info
         rows.append(_row(info, listed.name, state, catalogue.data.date if listed.is_in_data else None))
     return rows
+
+
+def _recorded(provider: ProviderConfig, state: str) -> list[ModelRow]:
+    """The models of a recording; none of one that cannot be used, which `mcode doctor` tells more of."""
+    from mcode_exec.executor.tape import recorded_models
+
+    try:
+        models = recorded_models(provider)
+    except ConfigError:
+        return []
+    return [_row(info, "recorded", state, None) for info in models]
 
 
 def _row(info: ModelInfo, name: str, state: str, data_date: str | None) -> ModelRow:

@@ -55,21 +55,32 @@ def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
             f"the recording {provider.path} has no model {ref.model_id!r}; it has: {known}"
         )
     return Reach(
-        info=ModelInfo(
-            ref=ref,
-            context_tokens=model.context_tokens,
-            output_tokens=model.output_tokens,
-            price=None,
-            source="recording",
-            takes_tools=model.takes_tools,
-            takes_images=model.takes_images,
-            reasons=model.reasons,
-        ),
+        info=_info(model, ref),
         endpoint=Endpoint(
             provider_id=model.provider_id, api=model.api, base_url=model.base_url, api_key=None, auth="none"
         ),
         recording=recording,
         is_small=model.is_small,
+    )
+
+
+def recorded_models(provider: ProviderConfig) -> list[ModelInfo]:
+    """The models of a recording.  Raises: ConfigError."""
+    assert provider.path is not None, "the configuration was checked"
+    models = layout.load(provider.path).manifest.models
+    return [_info(one, ModelRef(provider_id=provider.name, model_id=one.model_id)) for one in models]
+
+
+def _info(model: RecordedModel, ref: ModelRef) -> ModelInfo:
+    return ModelInfo(
+        ref=ref,
+        context_tokens=model.context_tokens,
+        output_tokens=model.output_tokens,
+        price=None,
+        source="recording",
+        takes_tools=model.takes_tools,
+        takes_images=model.takes_images,
+        reasons=model.reasons,
     )
 
 

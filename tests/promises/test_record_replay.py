@@ -391,9 +391,14 @@ def test_a_replay_has_no_price_and_a_limit_on_cost_says_so(mcode: Mcode, peer: P
     assert "tape/big-1" in error["message"]
 
 
-def test_doctor_knows_replays(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+def test_doctor_and_models_know_replays(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
     mcode.exec("go", "--record", tmp_path / "rec").check()
     replay_with(mcode, tmp_path / "rec")
     said = mcode.run("doctor", "--model", "tape/big-1").check().out
     assert f"plays {tmp_path / 'rec'} back" in said
     assert "TAPE_API_KEY" not in said
+    (row,) = json.loads(mcode.run("models", "tape", *JSON).check().out)["models"]
+    assert (row["model"], row["source"], row["input"]) == ("tape/big-1", "recording", None)
+    assert (row["context"], row["output"]) == (200_000, 16_384)
+    (tmp_path / "rec" / "recording.json").unlink()
+    mcode.run("models", "tape").check()
