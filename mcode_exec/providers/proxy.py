@@ -3,7 +3,7 @@
 Lower-case names win over upper-case ones and empty ones count as unset.
 Loopback addresses are never sent to a proxy: no proxy could reach this machine's
 own.  NO_PROXY holds host suffixes, `host:port`, addresses, networks in CIDR form
-and `*`.
+(IPv6 with or without brackets) and `*`.
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ def _matches(host: str, port: int, entry: str) -> bool:
         return False
     name = name.removeprefix("*").removeprefix(".").rstrip(".")
     host = host.lower().rstrip(".")
+    if ":" in name and ":" in host:
+        return _is_in_network(host, name)  # an IPv6 address has many spellings
     return bool(name) and (host == name or host.endswith("." + name))
 
 
@@ -116,6 +118,6 @@ def _is_in_network(host: str, network: str) -> bool:
     from ipaddress import ip_address, ip_network
 
     try:
-        return ip_address(host) in ip_network(network.strip("[]"), strict=False)
+        return ip_address(host) in ip_network(network.replace("[", "").replace("]", ""), strict=False)
     except (ValueError, TypeError):
         return False
