@@ -22,13 +22,15 @@ class Dialect(Struct, frozen=True, kw_only=True):
     words: dict[str, str] = {}
     #: whether a keyword of JSON Schema that it does not know makes it refuse the request
     is_strict_on_schemas: bool = False
+    #: how ids of models begin whose prompts are cached only where that is asked for; None: no model's are
+    asks_to_cache: str | None = None
 
 
 _DIALECTS = {
     "openai": Dialect(limit_field="max_completion_tokens"),
     "minimax": Dialect(states_limit=True, effort="none"),
     "deepseek": Dialect(states_limit=True, effort="thinking"),
-    "openrouter": Dialect(effort="nested"),
+    "openrouter": Dialect(effort="nested", asks_to_cache="anthropic/"),
     "gemini": Dialect(words={"xhigh": "high"}, is_strict_on_schemas=True),
 }
 #: the same providers under a name of the configuration's own
@@ -46,6 +48,11 @@ _USUAL = Dialect()
 def dialect_of(endpoint: Endpoint) -> Dialect:
     found = _DIALECTS.get(endpoint.provider_id)
     return found or _DIALECTS.get(_ID_OF_HOST.get(endpoint.host, ""), _USUAL)
+
+
+def cache_fields(model_id: str, dialect: Dialect) -> dict[str, Any]:
+    asked = dialect.asks_to_cache is not None and model_id.startswith(dialect.asks_to_cache)
+    return {"cache_control": {"type": "ephemeral"}} if asked else {}
 
 
 def parameters(tool: ToolSchema, dialect: Dialect) -> dict[str, Any]:

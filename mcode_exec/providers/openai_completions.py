@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcode_exec.providers.assembly import CallPart, ThinkingPart, check_count
-from mcode_exec.providers.chat_dialects import dialect_of, effort_fields, parameters
+from mcode_exec.providers.chat_dialects import cache_fields, dialect_of, effort_fields, parameters
 from mcode_exec.providers.counting import chat_usage, merge_counts
 from mcode_exec.providers.payload import (
     as_list,
@@ -44,6 +44,7 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
         "model": request.model.ref.model_id,
         "stream": True,
         "stream_options": {"include_usage": True},
+        **cache_fields(request.model.ref.model_id, dialect),
     }
     if request.cache_key is not None and endpoint.host == OPENAI_HOST:
         body["prompt_cache_key"] = request.cache_key

@@ -80,7 +80,7 @@ def _places(request: dict[str, Any], field: str) -> list[tuple[dict[str, Any], s
         for name in path:
             holder = as_object(holder.get(name))
         return [(holder, key)]
-    marked = [*as_list(request.get("tools")), *as_list(request.get("system"))]
+    marked = [request, *as_list(request.get("tools")), *as_list(request.get("system"))]
     for message in as_list(request.get("messages")):
         marked += as_list(as_object(message).get("content"))
     return [(block, field) for block in marked if isinstance(block, dict)]

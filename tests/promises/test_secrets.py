@@ -82,7 +82,16 @@ def test_a_key_is_in_no_argument_list_and_no_environment_of_a_child(mcode: Mcode
 
 
 @pytest.mark.parametrize(
-    "kind", ["error body", "error in the stream", "answer", "tool result", "foreign body"]
+    "kind",
+    [
+        "error body",
+        "error in the stream",
+        "answer",
+        "tool result",
+        "tool arguments",
+        "request id",
+        "foreign body",
+    ],
 )
 def test_a_key_that_comes_back_is_masked_everywhere(mcode: Mcode, peer: Peer, api: str, kind: str) -> None:
     leak = f"Authorization: Bearer {KEY} is wrong"
@@ -91,6 +100,8 @@ def test_a_key_that_comes_back_is_masked_everywhere(mcode: Mcode, peer: Peer, ap
         "error in the stream": [stream_error("invalid_request_error", leak)],
         "answer": [say(leak, piece=3)],
         "tool result": [call("bash", {"command": f"printf %s%s {KEY[:9]} {KEY[9:]}"}), say("done")],
+        "tool arguments": [call("bash", {"command": f"true {leak}"}), say("done")],
+        "request id": [status(400, {"error": {"message": "no"}}, {"x-request-id": f"req {leak}"})],
         "foreign body": [status(502, f"<html>{leak}</html>")],
     }[kind]
     mcode.configure(retry='base_delay = "10ms"\nmax_retries = 1')
@@ -115,7 +126,7 @@ def test_a_key_that_comes_back_is_masked_everywhere(mcode: Mcode, peer: Peer, ap
     for path in (mcode.workspace / "diag").rglob("*"):
         if path.is_file():
             assert KEY.encode() not in path.read_bytes(), path
-    if kind not in ("answer", "tool result"):
+    if kind not in ("answer", "tool result", "tool arguments"):
         _nowhere(mcode, KEY, *texts)
     export = mcode.run("sessions", "export", run.events[-1]["sessionId"])
     assert KEY.encode() not in export.out_bytes

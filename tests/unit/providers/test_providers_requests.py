@@ -121,6 +121,15 @@ def test_a_known_provider_is_known_by_its_address_too() -> None:
     assert encoded("openai-completions", "https://api.openai.com.evil.example/v1", **cap)["max_tokens"] == 9
 
 
+def test_a_claude_behind_openrouter_is_asked_to_cache() -> None:
+    def field(model: str, provider_id: str) -> Any:
+        return sent("openai-completions", provider_id=provider_id, model=info(model)).get("cache_control")
+
+    assert field("anthropic/claude-sonnet-4.6", "openrouter") == {"type": "ephemeral"}
+    assert field("openai/gpt-5", "openrouter") is None
+    assert field("anthropic/claude-sonnet-4.6", "acme") is None
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_the_session_is_named_to_the_prompt_cache_of_openai_alone(api: str) -> None:
     own = encoded(api, "https://API.openai.com:443/v1", cache_key="mvs_1")

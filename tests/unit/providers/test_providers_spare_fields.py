@@ -46,6 +46,7 @@ def anthropic(message: str) -> Script:
     return refusal({"type": "error", "error": {"type": "invalid_request_error", "message": message}})
 
 
+CLAUDE = request(model=info("anthropic/claude-opus-4.6"))
 CAPPED = request(max_output_tokens=77)
 REASONING = request(model=info(reasons=True), effort="low")
 
@@ -83,6 +84,13 @@ REFUSALS: list[tuple[str, ModelRequest, Script, str, dict[str, Any]]] = [
         {"reasoning": {"effort": "low"}},
     ),
     (
+        "openai-completions",
+        CLAUDE,
+        openai("cache_control: Extra inputs are not permitted"),
+        "cache_control",
+        {"stream": True},
+    ),
+    (
         "anthropic-messages",
         request(),
         anthropic("messages.0.content.0.text.cache_control: Extra inputs are not permitted"),
@@ -97,7 +105,8 @@ def test_the_call_is_asked_once_more_without_the_field_and_so_is_every_later_one
     api: str, what: ModelRequest, script: Script, lacks: str, has: dict[str, Any]
 ) -> None:
     async def twice(peer: BytePeer, call: Call) -> Any:
-        where: Endpoint = endpoint(peer.base_url, api)
+        provider_id = "openrouter" if what is CLAUDE else "acme"
+        where: Endpoint = endpoint(peer.base_url, api, provider_id=provider_id)
         first = await call.ask(where, what)
         return first, await call.ask(where, what)
 
