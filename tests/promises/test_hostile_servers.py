@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.mcode import KEY, Mcode, Run
 from tests.support.peer import Peer
-from tests.support.steps import raw, say, status
+from tests.support.steps import call, raw, say, status
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 from tests.unit.providers.test_providers_hostile_servers import ENDLESS, endless_server
 
@@ -121,3 +121,20 @@ def test_deep_json_in_an_error_is_an_error_of_the_provider(mcode: Mcode, peer: P
         deep = '{"type":"error","error":' * depth + "1" + "}" * depth
         peer.script(status(400, deep.encode()))
         assert ended(mcode, code=4).result["error"]["code"] == "LLM_BAD_REQUEST"
+
+
+def test_arguments_of_any_depth_are_refused_and_the_run_goes_on(mcode: Mcode, peer: Peer, api: str) -> None:
+    depths = (100, 140, 300, 900, 960, 100_000)
+    # beside a good call each, so that nothing looks like a loop
+    asked = [
+        call("bash", '{"command":' * depth + '"ls"' + "}" * depth)
+        + call("bash", {"command": f"echo {depth}"})
+        for depth in depths
+    ]
+    peer.script(*asked, say("done"))
+    run = mcode.exec("go", *JSON).check()
+    assert run.result["toolErrors"] == len(depths)
+    # what is kept of them goes back as a valid history, now and in the next turn
+    peer.script(say("on"))
+    mcode.exec("go on", "--continue").check()
+    assert not [request.violations for request in peer.calls if request.violations]
