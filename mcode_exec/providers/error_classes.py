@@ -179,7 +179,7 @@ def _of_status(status: int, report: ErrorReport, is_foreign: bool) -> str:
         return _throttled(report)
     if status == 402:
         return "LLM_CREDITS_EXHAUSTED"
-    if status == 401:
+    if status in (401, 407):
         return "LLM_AUTH_ERROR"
     if status == 403:
         return _forbidden(report)
