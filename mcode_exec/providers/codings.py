@@ -5,8 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Any
 
-#: what one read from the network may become
-_MAX_PIECE_BYTES = 64 * 1024 * 1024
+#: what one read from the network may become: text shrinks to a twentieth, not to a hundredth
+_MAX_PIECE_BYTES = 16 * 1024 * 1024
 
 
 class TooLargeError(ValueError):
