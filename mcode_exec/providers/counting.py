@@ -15,7 +15,8 @@ Counts = dict[str, int]
 
 #: counts stand in an object of the usage object, no deeper
 _MAX_DEPTH = 3
-_MAX_COUNT = 10**15
+#: no answer has more, and the sum of millions of them is still a number of 64 bits
+_MAX_COUNT = 10**12
 
 
 def as_count(value: Any) -> int | None:

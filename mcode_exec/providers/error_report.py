@@ -20,7 +20,7 @@ _CODE_KEYS = ("code", "type", "status", "kind", "reason", "__type")
 _STATUS_KEYS = ("code", "status", "status_code", "statusCode", "http_code")
 _MESSAGE_KEYS = ("message", "Message", "msg", "detail", "error", "error_msg", "errorMessage")
 
-#: quoted values of what was sent, and quotations in prose; not the values of a JSON text that is wrapped in prose
+#: quoted values of what was sent, and quotations in prose
 _ECHO = re.compile(
     r"""["'](?:input|content|prompt|text|value|arguments)["']\s*:\s*(?:'[^']*'|"[^"]*"|\[[^]]*\])"""
     r"|input_value=.*?(?=, input_type=|$)"
@@ -28,6 +28,10 @@ _ECHO = re.compile(
     r"|‘[^’]*’|“[^”]*”",
     re.DOTALL,
 )
+#: what a quotation stands behind that is the message of an error object wrapped in prose
+_MESSAGE_BEFORE = re.compile(r"""["'](?:message|msg|error|detail)["']\s*:\s*\Z""")
+#: an error in JSON that is all of a message, or stands behind the name of an exception, as LiteLLM has it
+_WRAPPED = re.compile(r"""(?:[^{"'`]{0,200}Exception - )?(?:b['"])?\s*\{""")
 #: MiniMax puts its own code behind the message where the format has no other place for it
 _TRAILING_CODE = re.compile(r"\((\d{4,5})\)\.?$")
 
@@ -54,7 +58,21 @@ class ErrorReport:
         self.words = words_of(self.message)
         found = _TRAILING_CODE.search(self.message[:_MAX_JUDGED].strip())
         self.trailing = int(found[1]) if found else None
+        self._take_wrapped(self.message, depth)
         self._take_metadata(as_object(error.get("metadata")), depth)
+
+    def _take_wrapped(self, message: str, depth: int) -> None:
+        """Gateways put the error that they got, as JSON, where their own words should stand."""
+        start = _WRAPPED.match(message[:_MAX_JUDGED])
+        if start is None or depth >= _MAX_NESTED:
+            return
+        try:
+            inner = ErrorReport(decode(message[start.end() - 1 : message.rfind("}") + 1]), depth + 1)
+        except PayloadError:
+            return
+        self.codes += inner.codes
+        self.minimax = self.minimax or inner.minimax
+        self.words = f"{self.words} {inner.words}"
 
     def _take_metadata(self, metadata: dict[str, Any], depth: int) -> None:
         """OpenRouter passes the provider's own words on, and says why its moderation refused."""
@@ -92,9 +110,8 @@ def words_of(message: str) -> str:
 def _without_quotation(found: re.Match[str]) -> str:
     if found["mark"] is None:
         return " "
-    before = found.string[: found.start()].rstrip()
-    is_json_value = before.endswith(('":', "':"))
-    return found[0] if is_json_value else " "
+    is_message = _MESSAGE_BEFORE.search(found.string, max(found.start() - 40, 0), found.start())
+    return found[0] if is_message else " "
 
 
 def _error_of(body: dict[str, Any], is_minimax: bool) -> tuple[dict[str, Any], bool]:
@@ -130,7 +147,8 @@ def _fault_of(item: Any) -> str:
 
 
 def _codes_of(error: dict[str, Any]) -> list[str]:
-    codes = [_normal(code) for key in _CODE_KEYS if isinstance(code := error.get(key), str)]
+    found = (error.get(key) for key in _CODE_KEYS)
+    codes = [_normal(str(code)) for code in found if isinstance(code, str | int) and code is not True]
     return [code for code in codes if code]
 
 

@@ -9,6 +9,7 @@ provider echoes are masked by `redaction` where the message leaves the process.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from mcode_exec.errors import ModelCallError
@@ -78,14 +79,27 @@ def _read_body(body: bytes) -> tuple[ErrorReport, bool]:
     """The error object, and whether the body is none."""
     from mcode_exec.providers.error_report import ErrorReport
 
-    try:
-        value = decode(body)
-    except PayloadError:
-        value = None
-    if isinstance(value, dict | list):
-        return ErrorReport(value), False
+    for text in _may_be_json(body):
+        try:
+            value = decode(text)
+            if isinstance(value, str):  # encoded twice
+                value = decode(value)
+        except PayloadError:
+            continue
+        if isinstance(value, dict | list):
+            return ErrorReport(value), False
     text = body.lstrip()[:15].lower()
     return ErrorReport({}), text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml", b"<body"))
+
+
+def _may_be_json(body: bytes) -> Iterator[bytes]:
+    """The body, or the first event of one that is a stream though the call was refused."""
+    text = body.removeprefix(b"\xef\xbb\xbf").strip()
+    yield text
+    for line in text.splitlines():
+        if line.startswith(b"data:"):
+            yield line[5:]
+            return
 
 
 def header(headers: Headers, name: bytes) -> str | None:

@@ -88,7 +88,7 @@ CHAT: list[tuple[list[Any], Classes]] = [
     ([{"prompt_tokens": "9", "completion_tokens": 2.0}], (9, None, None, 2, None)),
     ([{"prompt_tokens": "nine", "completion_tokens": True}], (None, None, None, None, None)),
     ([{"prompt_tokens": None, "completion_tokens": -5}], (None, None, None, None, None)),
-    ([{"prompt_tokens": 2**63, "completion_tokens": 5}], (None, None, None, 5, None)),
+    ([{"prompt_tokens": 10**12, "completion_tokens": 5}], (None, None, None, 5, None)),
     (
         [{"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 30}}],
         (0, 30, None, 5, None),
