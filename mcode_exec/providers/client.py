@@ -309,7 +309,9 @@ def _usage_so_far(reader: AnswerReader | None) -> Usage | None:
     if reader is None or not reader.has_usage:
         return None
     usage = reader.usage()
-    return usage if reader.is_complete else structs.replace(usage, output_tokens=None, reasoning_tokens=None)
+    if reader.is_complete or reader.is_counted:
+        return usage
+    return structs.replace(usage, output_tokens=None, reasoning_tokens=None)
 
 
 def _end(response: Response | None, *, is_good: bool) -> None:

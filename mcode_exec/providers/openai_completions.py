@@ -199,7 +199,7 @@ class Reader(AnswerReader):
             if not isinstance(choice, dict) or choice.get("index"):
                 continue
             if choice.get("error"):
-                self.fail(choice)
+                self.fail(choice, chunk.get("usage"))
             delta = choice.get(key)
             if not isinstance(delta, dict):
                 delta = as_object(choice.get("message"))

@@ -265,8 +265,8 @@ class Reader(AnswerReader):
         self.is_complete = self.is_terminal = True
 
     def _fail_response(self, response: dict[str, Any]) -> None:
-        merge_counts(self.counts, response.get("usage"))
-        self.fail({"error": response.get("error") or {"message": "the response failed"}})
+        error = response.get("error") or {"message": "the response failed"}
+        self.fail({"error": error}, response.get("usage"))
 
     def usage(self) -> Usage:
         return responses_usage(self.counts)

@@ -16,6 +16,7 @@ from mcode_exec.providers.assembly import (
     Emit,
     finish_reason_of,
 )
+from mcode_exec.providers.counting import merge_counts
 from mcode_exec.providers.failures import SHOWN_BODY, Headers, from_error_object, printable
 from mcode_exec.providers.payload import PayloadError, as_object, as_text, decode
 from mcode_exec.providers.sse import SseEvent
@@ -90,6 +91,8 @@ class AnswerReader(ABC):
         self.is_terminal = False
         #: the answer may end here; something that matters (the usage) may still follow
         self.is_complete = False
+        #: a failure came with its usage: no more is billed
+        self.is_counted = False
         #: how many events of this format have come; pings and comments are none
         self.events = 0
         #: whether any byte of a body has come, and whether that body is one JSON text
@@ -168,8 +171,12 @@ class AnswerReader(ABC):
         if "base_resp" in value and _is_refused(value["base_resp"]):
             self.fail(value)
 
-    def fail(self, value: Any) -> NoReturn:
-        """Raise the failure that an error object means."""
+    def fail(self, value: dict[str, Any], usage: Any = None) -> NoReturn:
+        """Raise the failure that an error object means; it may say what was used, as `usage` beside it may."""
+        for told in (usage, value.get("usage")):
+            if isinstance(told, dict):
+                merge_counts(self.counts, told)
+                self.is_counted = True
         raise from_error_object(value, self._headers, self._now_ms)
 
     def finish(self) -> Assembled:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mcode_exec.errors import ModelCallError
-from tests.unit.providers.byte_peer import http, run, sse
+from mcode_exec.records.usage import Usage
+from tests.unit.providers.byte_peer import chat, http, run, sse
 
 API = ("anthropic-messages", "openai-completions", "openai-responses")
 ERRORS: list[tuple[Any, str]] = [
@@ -42,3 +43,38 @@ def test_an_error_inside_a_200_is_of_its_class(error: Any, code: str, is_stream:
     assert isinstance(failure, ModelCallError)
     assert failure.code == code, failure.message
     assert len(peer.requests) == (6 if failure.is_retried else 1)
+
+
+OPENAI = {"prompt_tokens": 9, "completion_tokens": 2}
+OTHER = {"input_tokens": 9, "output_tokens": 2}
+BROKEN = {"code": 502, "message": "broke down"}
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        (
+            "openai-completions",
+            sse(chat({"content": "x"}), {"error": BROKEN, "choices": [], "usage": OPENAI}),
+        ),
+        (
+            "openai-completions",
+            sse({"choices": [{"index": 0, "error": BROKEN, "finish_reason": "error"}], "usage": OPENAI}),
+        ),
+        ("openai-completions", sse(chat({"content": "x"}), chat({}, "error", usage=OPENAI))),
+        (
+            "openai-responses",
+            sse({"type": "response.failed", "response": {"status": "failed", "usage": OTHER}}),
+        ),
+        (
+            "openai-responses",
+            json.dumps({"status": "failed", "error": BROKEN, "output": [], "usage": OTHER}).encode(),
+        ),
+        ("anthropic-messages", sse({"type": "error", "error": BROKEN, "usage": OTHER})),
+    ],
+)
+def test_a_failure_that_says_what_it_used_is_counted(api: str, body: bytes) -> None:
+    failure, _, _ = run([[http(body)]], api=api)
+    assert isinstance(failure, ModelCallError)
+    assert failure.code == "LLM_UPSTREAM_ERROR", failure.message
+    assert failure.details["failed_usage"] == (Usage(input_tokens=9, output_tokens=2),) * 6
