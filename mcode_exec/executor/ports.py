@@ -111,7 +111,9 @@ class TurnPorts:
         """Whether the call may succeed now: with fewer images, or with a key that has changed meanwhile."""
         if error.http_status == 413:
             return self._images.drop_oldest(request.messages)
-        return error.http_status == 401 and await self._has_new_key()
+        # some say it with another status, or inside a 200; 403 is no word on the key itself, 407 a proxy's
+        is_refused_key = error.code == "LLM_AUTH_ERROR" and error.http_status not in (403, 407)
+        return is_refused_key and await self._has_new_key()
 
     async def _has_new_key(self) -> bool:
         """Read the key again where it comes from a file or a command; False if it is the one that was refused."""

@@ -87,8 +87,8 @@ class _Call:
 
     def note_failure(self, failure: ModelCallError) -> None:
         usage = failure.details.pop("usage", None)
-        if usage is None and self.has_told:
-            usage = Usage()  # what was generated is billed, and nobody said how much it was
+        if usage is None and (self.has_told or failure.code == "LLM_STALLED"):
+            usage = Usage()  # what was generated, or is still, is billed, and nobody said how much it was
         if usage is not None:
             self.failed_usage.append(usage)
         failure.details["failed_usage"] = tuple(self.failed_usage)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import answer, call, forever, say, status
+from tests.support.steps import Step, answer, call, forever, say, status
 
 REFUSED = status(401, {"error": {"message": "invalid api key", "type": "authentication_error"}})
 OLD, NEW = "old-key-0123456789", "new-key-9876543210"
@@ -38,6 +38,28 @@ def test_a_key_that_changed_meanwhile_is_tried_once(mcode: Mcode, peer: Peer) ->
     assert keys_of(peer) == [OLD, OLD, NEW, NEW]
     assert (result["steps"], result["output"]) == (3, "the key is ***")
     assert NEW not in run.out + run.err
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        status(400, [{"error": {"message": "API key not valid.", "status": "INVALID_ARGUMENT"}}]),
+        status(200, {"base_resp": {"status_code": 1004, "status_msg": "login fail"}}),
+    ],
+    ids=["400", "200"],
+)
+@pytest.mark.usefixtures("source")
+def test_a_refused_key_is_read_again_however_that_is_said(mcode: Mcode, peer: Peer, refused: Step) -> None:
+    peer.script(call("bash", {"command": f"printf {NEW} > {mcode.root}/key"}), refused, say("done"))
+    mcode.exec("go", "--permission", "off").check()
+    assert keys_of(peer) == [OLD, OLD, NEW]
+
+
+def test_a_403_is_no_word_on_the_key(mcode: Mcode, peer: Peer, source: str) -> None:
+    rotate = call("bash", {"command": f"printf {NEW} > {mcode.root}/key"})
+    peer.script(rotate, forever(status(403, {"error": {"message": "not for you"}})))
+    mcode.exec("go", "--permission", "off").check(77)
+    assert keys_of(peer) == [OLD, OLD]
 
 
 @pytest.mark.usefixtures("source")

@@ -95,6 +95,17 @@ def test_a_call_that_was_cut_off_makes_the_totals_incomplete_as_it_does_the_resu
     assert (total["usageIncomplete"], total["costUsd"], total["failed"]) == (True, None, 1)
 
 
+def test_an_attempt_that_was_given_up_in_silence_may_have_been_billed(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    mcode.configure(tables='[timeouts]\nfirst_byte = "500ms"\n')
+    peer.script(hang(), say("late") + counted(input=10, output=1))
+    result = mcode.exec("hi", *JSON).check().result
+    total = used(mcode)["total"]
+    assert (result["usage"]["inputTokens"], result["usageIncomplete"], result["costUsd"]) == (10, True, None)
+    assert (total["inputTokens"], total["failed"], total["usageIncomplete"]) == (10, 1, True)
+
+
 def test_who_only_waits_to_ask_again_is_billed_for_nothing(mcode: Mcode, peer: Peer, api: str) -> None:
     peer.script(status(429, headers={"retry-after": "25"}))
     run = mcode.start("exec", "hi", *JSON)
