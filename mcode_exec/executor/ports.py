@@ -16,7 +16,7 @@ from mcode_exec.executor.images import RequestImages
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.frame import LiveFact, Said
 from mcode_exec.records.history import HistoryRecord, ImageBlock, ToolCallBlock
-from mcode_exec.records.model import Answer, ModelFact, ModelRequest
+from mcode_exec.records.model import Answer, CallCutOff, ModelFact, ModelRequest
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Usage
 from mcode_exec.redaction import Redactor
@@ -100,8 +100,12 @@ class TurnPorts:
             if not await self._can_mend(error, request):
                 raise
             earlier: tuple[Usage, ...] = error.details.get("failed_usage", ())
+
+        def told(fact: ModelFact) -> None:
+            on_fact(CallCutOff((*earlier, *fact.usage)) if isinstance(fact, CallCutOff) else fact)
+
         try:
-            answer = await self._call(request, on_fact, may_be_empty=may_be_empty)
+            answer = await self._call(request, told, may_be_empty=may_be_empty)
         except ModelCallError as error:
             error.details["failed_usage"] = (*earlier, *error.details.get("failed_usage", ()))
             raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import Step, answer, call, forever, say, status
+from tests.support.steps import Step, answer, call, forever, hang, say, status
 
 REFUSED = status(401, {"error": {"message": "invalid api key", "type": "authentication_error"}})
 OLD, NEW = "old-key-0123456789", "new-key-9876543210"
@@ -75,6 +76,18 @@ def test_what_was_billed_under_the_old_key_is_counted_too(mcode: Mcode, peer: Pe
     usage = mcode.exec("go", "--permission", "off", "--output-format", "json").check().result["usage"]
     assert keys_of(peer) == [OLD, OLD, OLD, NEW]
     assert (usage["inputTokens"], usage["outputTokens"]) == (37, 6)
+
+
+@pytest.mark.usefixtures("source")
+def test_what_was_billed_under_the_old_key_is_kept_if_the_rest_is_cut_off(mcode: Mcode, peer: Peer) -> None:
+    rotate = call("bash", {"command": f"printf {NEW} > {mcode.root}/key"})
+    empty = answer(say(""), usage={"input": 7, "output": 3})
+    peer.script(answer(rotate, usage={"input": 10, "output": 1}), empty, REFUSED, hang())
+    run = mcode.start("exec", "go", "--permission", "off", "--output-format", "json")
+    peer.wait_for(4)
+    run.send(signal.SIGTERM)
+    result = run.finish().result
+    assert (result["usage"]["inputTokens"], result["usageIncomplete"]) == (17, True)
 
 
 @pytest.mark.usefixtures("source")
