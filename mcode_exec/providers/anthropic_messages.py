@@ -195,6 +195,8 @@ class Reader(AnswerReader):
         super().__init__(*args)
         self._blocks: dict[Any, TextPart | ThinkingPart | CallPart | None] = {}
         self._inputs: dict[Any, Any] = {}
+        #: what a block began with, until it is known whether its first delta says it once more (MiniMax)
+        self._begun: dict[Any, str] = {}
 
     def take(self, kind: str, value: dict[str, Any]) -> bool:
         if value.get("error"):
@@ -233,16 +235,18 @@ class Reader(AnswerReader):
         return True
 
     def _open(self, index: Any, block: dict[str, Any]) -> None:
+        if index in self._blocks:  # an end that never came
+            self._close(index)
         kind = block.get("type")
         if kind == "text":
             self._blocks[index] = TextPart()
-            self.draft.add_text(as_text(block.get("text")))
+            self._begin(index, as_text(block.get("text")))
         elif kind in ("thinking", "redacted_thinking"):
             part = self._blocks[index] = ThinkingPart("thinking")
             if kind == "redacted_thinking":
                 part.encrypted = as_text(block.get("data"))
                 self.draft.place(part)
-            self.draft.think(part, as_text(block.get("thinking")))
+            self._begin(index, as_text(block.get("thinking")))
             self._sign(part, as_text(block.get("signature")))
         elif kind == "tool_use":
             call = self._blocks[index] = CallPart(as_text(block.get("id")))
@@ -252,8 +256,22 @@ class Reader(AnswerReader):
         else:
             self._blocks[index] = None
 
+    def _begin(self, index: Any, text: str) -> None:
+        if text:
+            self._begun[index] = text
+
+    def _say_begun(self, index: Any, part: TextPart | ThinkingPart, piece: str) -> None:
+        """Say what a block began with, unless `piece`, which follows, says it once more."""
+        begun = self._begun.pop(index)
+        if piece.startswith(begun):
+            return
+        if isinstance(part, TextPart):
+            self.draft.add_text(begun)
+        else:
+            self.draft.think(part, begun)
+
     def _sign(self, part: ThinkingPart, signature: str) -> None:
-        if signature:
+        if signature and signature != part.signature:
             part.signature = (part.signature or "") + signature
             self.draft.place(part)
 
@@ -263,9 +281,15 @@ class Reader(AnswerReader):
             self._open(index, _BLOCK_OF_DELTA.get(str(kind), {}))
         part = self._blocks[index]
         if isinstance(part, TextPart):
-            self.draft.add_text(as_text(delta.get("text")))
+            text = as_text(delta.get("text"))
+            if index in self._begun:
+                self._say_begun(index, part, text)
+            self.draft.add_text(text)
         elif isinstance(part, ThinkingPart):
-            self.draft.think(part, as_text(delta.get("thinking")))
+            text = as_text(delta.get("thinking"))
+            if index in self._begun:
+                self._say_begun(index, part, text)
+            self.draft.think(part, text)
             self._sign(part, as_text(delta.get("signature")))
         elif isinstance(part, CallPart):
             self.draft.add_arguments(part, as_text(delta.get("partial_json")))
@@ -273,6 +297,8 @@ class Reader(AnswerReader):
     def _close(self, index: Any) -> None:
         part = self._blocks.pop(index, None)
         given = self._inputs.pop(index, None)
+        if index in self._begun and isinstance(part, TextPart | ThinkingPart):
+            self._say_begun(index, part, "")
         if isinstance(part, TextPart):
             self.draft.end_text()
         elif isinstance(part, CallPart) and given and not part.arguments_text.strip():

@@ -19,11 +19,18 @@ class Inflater:
     def __init__(self, coding: str) -> None:
         self._is_gzip = coding != "deflate"
         self._stream: Any = None
+        #: a first byte on its own: it does not tell yet which deflate this is
+        self._held = b""
 
     def decode(self, data: bytes) -> bytes:
         """What `data` brings; raises TooLargeError, and ValueError for what is damaged."""
         pieces: list[bytes] = []
         size = 0
+        data = self._held + data
+        self._held = b""
+        if self._stream is None and len(data) == 1:
+            self._held = data
+            return b""
         while data:
             if self._stream is None or self._stream.eof:
                 self._stream = zlib.decompressobj(self._window(data))
@@ -41,7 +48,7 @@ class Inflater:
     @property
     def is_cut(self) -> bool:
         """Whether what came so far lacks its end."""
-        return self._stream is not None and not self._stream.eof
+        return bool(self._held) or (self._stream is not None and not self._stream.eof)
 
     def _window(self, data: bytes) -> int:
         if self._is_gzip:

@@ -202,7 +202,8 @@ class Reader(AnswerReader):
                 self.fail(choice, chunk.get("usage"))
             delta = choice.get(key)
             if not isinstance(delta, dict):
-                delta = as_object(choice.get("message"))
+                # MiniMax says the whole message once more when all of it has been told
+                delta = as_object(choice.get("message")) if self.draft.is_empty else {}
             if delta:
                 self._take_delta(delta)
             if "usage" in choice:  # Moonshot
@@ -217,6 +218,8 @@ class Reader(AnswerReader):
             merge_counts(self.counts, chunk["usage"])
             # a usage chunk of its own after the finish reason is the last word
             self.is_terminal = was_complete and not choices
+        if "x_groq" in chunk:
+            merge_counts(self.counts, as_object(chunk["x_groq"]).get("usage"))
 
     def _take_delta(self, delta: dict[str, Any]) -> None:
         is_more = not _BESIDE_CONTENT.isdisjoint(delta)

@@ -144,7 +144,11 @@ class Reader(AnswerReader):
         super().__init__(*args)
         self._items: dict[Any, ThinkingPart | CallPart] = {}
         self._has_said = False
-        self._done: set[Any] = set()
+        #: the items that were opened and that are whole, as they came
+        self._opened: dict[Any, dict[str, Any]] = {}
+        self._done: dict[Any, dict[str, Any]] = {}
+        #: types of the items of which something was told
+        self._told: set[str] = set()
         self._key_of_id: dict[Any, int | str] = {}
 
     def take(self, kind: str, value: dict[str, Any]) -> bool:
@@ -169,6 +173,8 @@ class Reader(AnswerReader):
         key = self._key(value)
         if kind == "response.function_call_arguments.delta":
             self.draft.add_arguments(self._call(key), as_text(value.get("delta")))
+        elif kind == "response.function_call_arguments.done":
+            self._give_arguments(self._call(key), value)
         elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
             self.draft.think(self._thinking(key), as_text(value.get("delta")))
         elif kind == "response.reasoning_summary_part.added" and value.get("summary_index"):
@@ -206,6 +212,9 @@ class Reader(AnswerReader):
         return part
 
     def _open(self, key: Any, item: dict[str, Any]) -> None:
+        if key in self._done or self._opened.get(key, item) != item:
+            self._forget(key)
+        self._opened[key] = item
         kind = item.get("type")
         if kind == "function_call":
             call = self._call(key)
@@ -215,18 +224,30 @@ class Reader(AnswerReader):
         elif kind == "reasoning":
             self.draft.place(self._thinking(key))
 
+    def _forget(self, key: Any) -> None:
+        """Another item has the place of one before it, as gateways number them."""
+        for known in (self._items, self._opened, self._done):
+            known.pop(key, None)
+
+    def _give_arguments(self, call: CallPart, whole: dict[str, Any]) -> None:
+        given = whole.get("arguments")
+        text = encode_json(given).decode() if isinstance(given, dict) else as_text(given)
+        self.draft.add_arguments(call, "" if call.pieces else text)
+
     def _finish_item(self, key: Any, item: dict[str, Any]) -> None:
         """Take from the whole item what its deltas did not bring."""
-        if key in self._done:
-            return
-        self._done.add(key)
+        before = self._done.get(key)
+        if before is not None:
+            if before == item or (before.get("id") and before.get("id") == item.get("id")):
+                return
+            self._forget(key)
+        self._done[key] = item
         kind = item.get("type")
+        self._told.add(as_text(kind))
         if kind == "function_call":
             call = self._call(key)
             call.name = as_text(item.get("name")) or call.name
-            given = item.get("arguments")
-            text = encode_json(given).decode() if isinstance(given, dict) else as_text(given)
-            self.draft.add_arguments(call, "" if call.arguments_text else text)
+            self._give_arguments(call, item)
         elif kind == "reasoning":
             self._finish_reasoning(self._thinking(key), item)
         elif kind == "message":
@@ -253,9 +274,7 @@ class Reader(AnswerReader):
         self.draft.end_text()
 
     def _complete(self, response: dict[str, Any]) -> None:
-        if self.draft.is_empty:  # else it has been told already, perhaps under other positions
-            for position, item in enumerate(map(as_object, as_list(response.get("output")))):
-                self._finish_item(position, item)
+        self._take_untold(as_list(response.get("output")))
         merge_counts(self.counts, response.get("usage"))
         status = as_text(response.get("status")) or "completed"
         if status == "failed":
@@ -263,6 +282,18 @@ class Reader(AnswerReader):
         reason = as_text(as_object(response.get("incomplete_details")).get("reason"))
         self.label = reason or status
         self.is_complete = self.is_terminal = True
+
+    def _take_untold(self, output: list[Any]) -> None:
+        """Items of the types that the stream brought nothing of; the others stand there once more."""
+        told = {
+            "function_call" if isinstance(part, CallPart) else "reasoning" for part in self._items.values()
+        }
+        told |= self._told
+        if self._has_said:
+            told.add("message")
+        for position, item in enumerate(map(as_object, output)):
+            if as_text(item.get("type")) not in told:
+                self._finish_item(("whole", position), item)
 
     def _fail_response(self, response: dict[str, Any]) -> None:
         error = response.get("error") or {"message": "the response failed"}

@@ -15,7 +15,7 @@ from typing import Protocol
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.payload import PayloadError, decode
-from mcode_exec.providers.sse import FIELDS, MAX_EVENT_BYTES, SseParser
+from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser, is_line
 from mcode_exec.providers.wire import AnswerReader
 from mcode_exec.records.history import TextBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, ModelRequest
@@ -30,6 +30,8 @@ _DONE_S = 0.2
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 #: how much of it is read through before what follows is taken for a stream
 _BLANK_BYTES = 64 * 1024
+#: what all markup of tool calls has one of
+_CALL_MARKS = ("tool_call", "<function=", "<invoke ", "<|", "<｜", "[TOOL_CALLS]")
 
 
 class Body(Protocol):
@@ -116,7 +118,7 @@ def _is_stream(first: bytes, response: Body) -> bool:
     body = first.lstrip(_BLANK)
     if body[:1] in (b"{", b"[", b"<"):
         return False
-    if not body or body.startswith(FIELDS):
+    if is_line(body):
         return True
     return (failures.header(response.headers, b"content-type") or "").lower().startswith("text/event-stream")
 
@@ -200,7 +202,7 @@ def failure_with(code: str, message: str, *, request_id: str | None, usage: Usag
 
 
 def _leaks_call(text: str) -> bool:
-    if "tool_call>" not in text:
+    if not any(mark in text for mark in _CALL_MARKS):
         return False
     from mcode_exec.providers.leaked_calls import leaks_call
 

@@ -17,12 +17,17 @@ MAX_EVENT_BYTES = 32 * 1024 * 1024
 #: what a line of data costs in memory beside its bytes, about
 _LINE_BYTES = 64
 #: how a line of a stream may begin
-FIELDS = (b"data", b"event", b"id", b"retry", b":")
+_FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
 
 class SseEvent(Struct, frozen=True):
     name: str
     data: bytes
+
+
+def is_line(begin: bytes) -> bool:
+    """Whether a line of a stream begins so, or might if it were not cut."""
+    return begin.startswith(_FIELDS) or any(field.startswith(begin) for field in _FIELDS)
 
 
 class SseParser:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.assembly import CallPart, TextPart
-from mcode_exec.providers.sse import FIELDS
+from mcode_exec.providers.sse import is_line
 from mcode_exec.providers.wire import AnswerReader
 
 
@@ -58,4 +58,4 @@ def _so_far(reader: AnswerReader) -> str:
 def _is_no_stream(body: bytes) -> bool:
     """Whether no line is one of a stream: a text that is only called so."""
     lines = [line for line in body.replace(b"\r", b"\n").split(b"\n") if line.strip()]
-    return bool(lines) and not any(line.removeprefix(b"\xef\xbb\xbf").startswith(FIELDS) for line in lines)
+    return bool(lines) and not any(is_line(line.lstrip(b"\xef\xbb\xbf")) for line in lines)

@@ -119,7 +119,8 @@ class AnswerReader(ABC):
                 kind = as_text(value.get("type")) or event.name
                 if kind in _KEEP_ALIVES:
                     return False
-                if kind == "error" or ("base_resp" in value and _is_refused(value["base_resp"])):
+                is_error = kind == "error" or event.name == "error"
+                if is_error or ("base_resp" in value and _is_refused(value["base_resp"])):
                     self.fail(value)
                 is_progress = self.take(kind, value)
                 if not is_progress:
