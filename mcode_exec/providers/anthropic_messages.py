@@ -23,7 +23,7 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
-from mcode_exec.providers.think_tags import CLOSE, OPEN
+from mcode_exec.providers.think_tags import span
 from mcode_exec.providers.transcript import (
     AssistantSide,
     Result,
@@ -178,7 +178,7 @@ def _assistant(side: AssistantSide, provider_id: str) -> dict[str, Any]:
 
 def _thought(block: ThinkingBlock, provider_id: str) -> list[dict[str, Any]]:
     if block.form == "think-tag":
-        return [{"type": "text", "text": f"{OPEN}{block.text}{block.signature or CLOSE}"}]
+        return [{"type": "text", "text": span(block.text, block.signature)}]
     if block.form != "thinking":
         return []
     if block.encrypted is not None:
@@ -271,8 +271,8 @@ class Reader(AnswerReader):
             self.draft.think(part, begun)
 
     def _sign(self, part: ThinkingPart, signature: str) -> None:
-        if signature and signature != part.signature:
-            part.signature = (part.signature or "") + signature
+        if signature and part.signatures != [signature]:
+            part.signatures.append(signature)
             self.draft.place(part)
 
     def _grow(self, index: Any, delta: dict[str, Any]) -> None:

@@ -65,13 +65,13 @@ class ThinkingPart:
         self.index = -1
         self.form = form
         self.pieces: list[str] = []
-        self.signature: str | None = None
+        self.signatures: list[str] = []
         self.encrypted: str | None = None
 
     def block(self, provider_id: str) -> Block:
         return ThinkingBlock(
             text="".join(self.pieces),
-            signature=None if self.signature is None else clean(self.signature),
+            signature=clean("".join(self.signatures)) or None,
             encrypted=None if self.encrypted is None else clean(self.encrypted),
             form=self.form,
             provider_id=provider_id,
@@ -151,7 +151,7 @@ class Draft:
         """The provider's text block is over: what follows is another."""
         for kind, text in self._splitter.feed(self._joiner.finish()) + self._splitter.finish():
             self._take(kind, text)
-        self._splitter = ThinkSplitter()
+        self._splitter = self._splitter.next_block()
         self._text = None
 
     def _take(self, kind: str, text: str) -> None:
@@ -161,7 +161,7 @@ class Draft:
             self.add_thinking(text, "think-tag")
         elif kind == "close":
             if self._thinking is not None and self._thinking.form == "think-tag":
-                self._thinking.signature = text
+                self._thinking.signatures = [text]
             self._thinking = None
         else:
             self._recast()

@@ -23,7 +23,7 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
-from mcode_exec.providers.think_tags import CLOSE, OPEN
+from mcode_exec.providers.think_tags import span
 from mcode_exec.providers.transcript import (
     AssistantSide,
     UserSide,
@@ -135,7 +135,7 @@ def _assistant(side: AssistantSide) -> dict[str, Any]:
 
 def _put_thinking(block: ThinkingBlock, said: list[str], extra: dict[str, Any]) -> None:
     if block.form == "think-tag":
-        said.append(f"{OPEN}{block.text}{block.signature or CLOSE}")
+        said.append(span(block.text, block.signature))
     elif block.form in ("reasoning_content", "reasoning"):
         extra[block.form] = extra.get(block.form, "") + block.text
     elif block.form == "reasoning_details" and block.encrypted:
@@ -171,7 +171,8 @@ class Reader(AnswerReader):
         super().__init__(*args)
         self._calls: list[CallPart] = []
         self._by_index: dict[int, CallPart] = {}
-        self._details: list[dict[str, Any]] = []
+        #: each with its texts, which come in pieces
+        self._details: list[tuple[dict[str, Any], dict[str, list[str]]]] = []
         self._details_part: ThinkingPart | None = None
 
     def take(self, kind: str, value: dict[str, Any]) -> bool:
@@ -235,7 +236,8 @@ class Reader(AnswerReader):
             self._take_rest(delta)
 
     def _take_rest(self, delta: dict[str, Any]) -> None:
-        self.refusal += as_text(delta.get("refusal"))
+        if refusal := as_text(delta.get("refusal")):
+            self.refusals.append(refusal)
         calls = as_list(delta.get("tool_calls"))
         if not calls and isinstance(delta.get("function_call"), dict):
             calls = [{"index": 0, "function": delta["function_call"]}]
@@ -268,16 +270,17 @@ class Reader(AnswerReader):
         for detail in details:
             if not isinstance(detail, dict):
                 continue
-            last = self._details[-1] if self._details else {}
+            last, texts = self._details[-1] if self._details else ({}, {})
             is_same = (
                 last.get("type") == detail.get("type") and last.get("index") == detail.get("index")
             ) and detail.get("type") != "reasoning.encrypted"
             if not is_same:
-                last = {}
-                self._details.append(last)
+                last, texts = {}, {}
+                self._details.append((last, texts))
             for key, value in detail.items():
-                if key in ("text", "summary") and isinstance(value, str) and isinstance(last.get(key), str):
-                    last[key] += value
+                if key in ("text", "summary") and isinstance(value, str):
+                    last.setdefault(key, "")
+                    texts.setdefault(key, []).append(value)
                 elif value is not None or key not in last:
                     last[key] = value
             text = as_text(detail.get("text")) or as_text(detail.get("summary"))
@@ -338,7 +341,11 @@ class Reader(AnswerReader):
 
     def finish(self) -> Any:
         if self._details_part is not None:
-            self._details_part.encrypted = encode_json(self._details).decode()
+            details = [
+                detail | {key: "".join(pieces) for key, pieces in texts.items()}
+                for detail, texts in self._details
+            ]
+            self._details_part.encrypted = encode_json(details).decode()
         for call in self._calls:  # a call with neither name nor arguments was one nevertheless
             if call.index < 0:
                 self.draft.add_arguments(call, "")

@@ -19,7 +19,7 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
-from mcode_exec.providers.think_tags import CLOSE, OPEN
+from mcode_exec.providers.think_tags import span
 from mcode_exec.providers.transcript import (
     AssistantSide,
     UserSide,
@@ -115,7 +115,7 @@ def _assistant(side: AssistantSide) -> list[dict[str, Any]]:
         elif isinstance(block, TextBlock):
             items.append(_said(clean(block.text)))
         elif block.form == "think-tag":
-            items.append(_said(f"{OPEN}{block.text}{block.signature or CLOSE}"))
+            items.append(_said(span(block.text, block.signature)))
     # Reasoning that led to nothing (the output limit cut it) is refused without the item it belongs to.
     while items and items[-1]["type"] == "reasoning":
         items.pop()
@@ -180,7 +180,7 @@ class Reader(AnswerReader):
         elif kind == "response.reasoning_summary_part.added" and value.get("summary_index"):
             self.draft.think(self._thinking(key), "\n\n")
         elif kind == "response.refusal.delta":
-            self.refusal += as_text(value.get("delta"))
+            self.refusals.append(as_text(value.get("delta")))
         elif kind == "response.output_item.added":
             self._open(key, as_object(value.get("item")))
         elif kind == "response.output_item.done":
@@ -259,7 +259,7 @@ class Reader(AnswerReader):
             texts = texts or [as_text(as_object(piece).get("text")) for piece in as_list(item.get("content"))]
             self.draft.think(part, "\n\n".join(texts))
         part.encrypted = as_text(item.get("encrypted_content")) or None
-        part.signature = as_text(item.get("id")) or None
+        part.signatures = [as_text(item.get("id"))]
         if part.encrypted or part.pieces:
             self.draft.place(part)
 
@@ -269,8 +269,8 @@ class Reader(AnswerReader):
         for content in map(as_object, as_list(item.get("content"))):
             if content.get("type") == "output_text" and not had_text:
                 self.draft.add_text(as_text(content.get("text")))
-            elif content.get("type") == "refusal" and not self.refusal:
-                self.refusal = as_text(content.get("refusal"))
+            elif content.get("type") == "refusal" and not any(self.refusals):
+                self.refusals.append(as_text(content.get("refusal")))
         self.draft.end_text()
 
     def _complete(self, response: dict[str, Any]) -> None:

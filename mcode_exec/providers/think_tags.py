@@ -1,11 +1,11 @@
-"""`<think>` spans inside a model's text, wherever the stream cut them.
+"""`<think>` spans inside a model's text, wherever the stream cut them; MiniMax-M3 writes `<mm:think>`.
 
 The rules:
 - A tag at the start of the answer, or right after another span, opens a span at
   once.  If it is never closed, all that follows is thinking.
 - A tag later in the text opens a span only if it is closed; else it was text.
 - A closing tag without an opening one means that the text so far was thinking
-  (the opening tag stood in the model's prompt); this holds once.
+  (the opening tag stood in the model's prompt); this holds once in an answer.
 - Inside a code span or a fenced block a tag is text.
 """
 
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-OPEN = "<think>"
-CLOSE = "</think>"
+_OPENS = ("<think>", "<mm:think>")
+_CLOSES = ("</think>", "</mm:think>")
+_TAGS = _OPENS + _CLOSES
+_LONGEST = max(map(len, _TAGS))
 
 #: `close` carries the closing tag and the white space after it; `recast`: all text so far was thinking
 Piece = tuple[Literal["text", "thinking", "close", "recast"], str]
@@ -62,8 +64,9 @@ class ThinkSplitter:
     def __init__(self) -> None:
         self._state: Literal["start", "text", "thinking", "tentative", "closing"] = "start"
         self._held = ""
+        self._tag = 0  # of the open span, among the opening ones
         self._span: list[str] = []
-        self._closing = ""
+        self._closing: list[str] = []
         self._has_span = False
         self._code = CodeSpans()
 
@@ -73,6 +76,12 @@ class ThinkSplitter:
             return False
         self._code.advance(piece)
         return True
+
+    def next_block(self) -> ThinkSplitter:
+        """What reads the next text of the same answer."""
+        splitter = ThinkSplitter()
+        splitter._has_span = self._has_span
+        return splitter
 
     def feed(self, piece: str) -> list[Piece]:
         out: list[Piece] = []
@@ -96,9 +105,9 @@ class ThinkSplitter:
         if self._state == "thinking":
             out.append(("thinking", held))
         elif self._state == "tentative":
-            out.append(("text", OPEN + "".join(self._span) + held))
+            out.append(("text", _OPENS[self._tag] + "".join(self._span) + held))
         elif self._state == "closing":
-            out.append(("close", self._closing))
+            out.append(("close", "".join(self._closing)))
         else:
             out.append(("text", held))
         return [piece for piece in out if piece[1]]
@@ -114,16 +123,16 @@ class ThinkSplitter:
     def _read_text(self, buffer: str, start: int, out: list[Piece]) -> int:
         at = buffer.find("<", start)
         while at >= 0:
-            if buffer.startswith((OPEN, CLOSE), at):
+            if buffer.startswith(_TAGS, at):
                 self._say(buffer[start:at], out)
-                tag = OPEN if buffer.startswith(OPEN, at) else CLOSE
+                tag = next(tag for tag in _TAGS if buffer.startswith(tag, at))
                 start = at + len(tag)
                 if self._acts(tag, out):
                     return start
                 self._say(tag, out)
                 at = buffer.find("<", start)
                 continue
-            if len(buffer) - at < len(CLOSE) and _begins_tag(buffer[at:]):
+            if len(buffer) - at < _LONGEST and _begins_tag(buffer[at:]):
                 self._say(buffer[start:at], out)
                 self._held = buffer[at:]
                 return len(buffer)
@@ -135,19 +144,21 @@ class ThinkSplitter:
         """Whether a tag in the text is one, and then what follows from it."""
         if self._code.is_inside:
             return False
-        if tag == OPEN:
+        if tag in _OPENS:
+            self._tag = _OPENS.index(tag)
             self._state = "thinking" if self._state == "start" else "tentative"
             return True
         if self._has_span:
             return False
         if self._state == "text":
             out.append(("recast", ""))
-        self._close()
+        self._close(tag)
         return True
 
     def _read_thinking(self, buffer: str, start: int, out: list[Piece]) -> int:
-        end = buffer.find(CLOSE, start)
-        thought = buffer[start:end] if end >= 0 else _without_partial(buffer[start:], CLOSE)
+        tag = _CLOSES[self._tag]
+        end = buffer.find(tag, start)
+        thought = buffer[start:end] if end >= 0 else _without_partial(buffer[start:], tag)
         if self._state == "tentative":
             self._span.append(thought)
         elif thought:
@@ -158,27 +169,34 @@ class ThinkSplitter:
         if self._state == "tentative":
             out.append(("thinking", "".join(self._span)))
             self._span.clear()
-        self._close()
-        return end + len(CLOSE)
+        self._close(tag)
+        return end + len(tag)
 
-    def _close(self) -> None:
+    def _close(self, tag: str) -> None:
         self._state = "closing"
-        self._closing = CLOSE
+        self._closing = [tag]
         self._has_span = True
 
     def _read_closing(self, buffer: str, start: int, out: list[Piece]) -> int:
         at = start
         while at < len(buffer) and buffer[at].isspace():
             at += 1
-        self._closing += buffer[start:at]
+        self._closing.append(buffer[start:at])
         if at < len(buffer):
-            out.append(("close", self._closing))
+            out.append(("close", "".join(self._closing)))
             self._state = "start"
         return at
 
 
+def span(text: str, closing: str | None) -> str:
+    """A span as it stood in the model's text; `closing` is what closed it, None if nothing did."""
+    closing = closing or _CLOSES[0]
+    tag = next((at for at, close in enumerate(_CLOSES) if closing.startswith(close)), 0)
+    return f"{_OPENS[tag]}{text}{closing}"
+
+
 def _begins_tag(text: str) -> bool:
-    return OPEN.startswith(text) or CLOSE.startswith(text)
+    return any(tag.startswith(text) for tag in _TAGS)
 
 
 def _without_partial(text: str, tag: str) -> str:

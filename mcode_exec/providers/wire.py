@@ -86,7 +86,7 @@ class AnswerReader(ABC):
         self.draft = Draft(emit, provider_id)
         self.counts: dict[str, int] = {}
         self.label: str | None = None
-        self.refusal = ""
+        self.refusals: list[str] = []
         #: the terminal frame has arrived; nothing that follows matters
         self.is_terminal = False
         #: the answer may end here; something that matters (the usage) may still follow
@@ -184,7 +184,9 @@ class AnswerReader(ABC):
         """The answer; content decides what it is, the provider's label only where it must."""
         content = self.draft.content()
         label = (self.label or "").lower() or None
-        refusal = self.refusal or (f"it gave no reason ({label})" if label in REFUSAL_LABELS else None)
+        refusal = "".join(self.refusals) or (
+            f"it gave no reason ({label})" if label in REFUSAL_LABELS else None
+        )
         return Assembled(
             content=content,
             finish_reason=finish_reason_of(label, has_calls=self.draft.has_calls),
