@@ -282,12 +282,12 @@ class Reader(AnswerReader):
         part = self._blocks[index]
         if isinstance(part, TextPart):
             text = as_text(delta.get("text"))
-            if index in self._begun:
+            if self._begun and index in self._begun:
                 self._say_begun(index, part, text)
             self.draft.add_text(text)
         elif isinstance(part, ThinkingPart):
             text = as_text(delta.get("thinking"))
-            if index in self._begun:
+            if self._begun and index in self._begun:
                 self._say_begun(index, part, text)
             self.draft.think(part, text)
             self._sign(part, as_text(delta.get("signature")))

@@ -207,14 +207,11 @@ class Reader(AnswerReader):
                 delta = as_object(choice.get("message")) if self.draft.is_empty else {}
             if delta:
                 self._take_delta(delta)
-            if "usage" in choice:  # Moonshot
-                merge_counts(self.counts, choice["usage"])
             label = choice.get("finish_reason")
             if label and isinstance(label, str):
                 self.label = label
                 self.is_complete = True
-        if "x_groq" in chunk:
-            merge_counts(self.counts, as_object(chunk["x_groq"]).get("usage"))
+                merge_counts(self.counts, choice.get("usage"))  # as Moonshot counts
         if "usage" in chunk and isinstance(chunk["usage"], dict):
             merge_counts(self.counts, chunk["usage"])
             # a usage chunk of its own after the finish reason is the last word

@@ -116,7 +116,9 @@ class AnswerReader(ABC):
             value = self.decoded(data)
             is_progress = False
             if value is not None:
-                kind = as_text(value.get("type")) or event.name
+                kind = value.get("type")
+                if not kind or not isinstance(kind, str):
+                    kind = event.name
                 if kind in _KEEP_ALIVES:
                     return False
                 is_error = kind == "error" or event.name == "error"
