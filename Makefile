@@ -14,13 +14,14 @@ ARGS ?=
 export MCODE_RUN_PROMPT := $(value PROMPT)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-peers test-faults lint types check bench clean
+.PHONY: help run test test-peers test-faults fuzz lint types check bench clean
 
 help:
 	@echo 'make run PROMPT="…"   install into .venv and run one turn here (MODEL=provider/model, ARGS="--flags")'
 	@echo 'make test             install what the tests need and run them'
 	@echo 'make test-peers       real servers: aimock from npm, llama.cpp with a small model'
 	@echo 'make test-faults      the long kill and chaos suites'
+	@echo 'make fuzz             streams and answers by chance for FUZZ_S=60 seconds (FUZZ_SEED=… repeats a run)'
 	@echo 'make lint types       ruff, mypy --strict'
 	@echo 'make bench            timings against the bare interpreter'
 
@@ -69,6 +70,12 @@ test-peers: $(VENV)/.dev $(VENV)/.run $(VENV)/.peers
 
 test-faults: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 -m slow
+
+FUZZ_S ?= 60
+FUZZ_SEED ?=
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_S) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

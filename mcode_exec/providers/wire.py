@@ -18,7 +18,7 @@ from mcode_exec.providers.assembly import (
 )
 from mcode_exec.providers.counting import merge_counts
 from mcode_exec.providers.failures import SHOWN_BODY, Headers, from_error_object, printable
-from mcode_exec.providers.payload import PayloadError, as_object, as_text, decode
+from mcode_exec.providers.payload import PayloadError, as_object, decode
 from mcode_exec.providers.sse import SseEvent
 from mcode_exec.records.model import WireFormat
 from mcode_exec.records.usage import Usage
