@@ -15,6 +15,7 @@ from typing import Any
 from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart
 from mcode_exec.providers.counting import merge_counts, messages_usage
 from mcode_exec.providers.payload import (
+    arguments_text,
     as_key,
     as_object,
     as_text,
@@ -302,8 +303,7 @@ class Reader(AnswerReader):
         if isinstance(part, TextPart):
             self.draft.end_text()
         elif isinstance(part, CallPart) and given and not part.arguments_text.strip():
-            text = given if isinstance(given, str) else encode_json(given).decode()
-            self.draft.add_arguments(part, text)
+            self.draft.add_arguments(part, arguments_text(given))
 
     def finish(self) -> Any:
         for index in list(self._blocks):

@@ -13,6 +13,7 @@ from mcode_exec.providers.assembly import CallPart, ThinkingPart, check_count
 from mcode_exec.providers.chat_dialects import cache_fields, dialect_of, effort_fields, parameters
 from mcode_exec.providers.counting import chat_usage, merge_counts
 from mcode_exec.providers.payload import (
+    arguments_text,
     as_list,
     as_object,
     as_text,
@@ -290,10 +291,7 @@ class Reader(AnswerReader):
                 continue
             function = as_object(delta.get("function"))
             name = as_text(function.get("name"))
-            arguments = function.get("arguments")
-            if isinstance(arguments, dict):
-                arguments = encode_json(arguments).decode()
-            arguments = as_text(arguments)
+            arguments = arguments_text(function.get("arguments"))
             call = self._call_of(delta, name, arguments, taken)
             taken.append(call)
             if name and not call.name:

@@ -10,6 +10,7 @@ from typing import Any
 from mcode_exec.providers.assembly import CallPart, ThinkingPart
 from mcode_exec.providers.counting import merge_counts, responses_usage
 from mcode_exec.providers.payload import (
+    arguments_text,
     as_key,
     as_list,
     as_object,
@@ -230,9 +231,7 @@ class Reader(AnswerReader):
             known.pop(key, None)
 
     def _give_arguments(self, call: CallPart, whole: dict[str, Any]) -> None:
-        given = whole.get("arguments")
-        text = encode_json(given).decode() if isinstance(given, dict) else as_text(given)
-        self.draft.add_arguments(call, "" if call.pieces else text)
+        self.draft.add_arguments(call, "" if call.pieces else arguments_text(whole.get("arguments")))
 
     def _finish_item(self, key: Any, item: dict[str, Any]) -> None:
         """Take from the whole item what its deltas did not bring."""

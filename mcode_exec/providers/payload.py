@@ -73,7 +73,7 @@ def encode(value: Any) -> bytes:
     try:
         return _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(clean_value(value))
+        return _encoder.encode(clean_value(value, _MAX_NESTING + MAX_DEPTH))
 
 
 def clean(text: str) -> str:
@@ -89,20 +89,20 @@ def clean(text: str) -> str:
     return text
 
 
-def clean_value(value: Any, depth: int = 0) -> Any:
+def clean_value(value: Any, levels: int = MAX_DEPTH) -> Any:
     """`clean` for every text inside a JSON value, keys included.
 
-    Raises: PayloadError for what is nested deeper than anything of use: what is
-        read just within an interpreter's limit could not be written again.
+    Raises: PayloadError for what is nested deeper than `levels`: what is read just
+        within an interpreter's limit could not be written again.
     """
-    if depth > MAX_DEPTH:
+    if levels < 0:
         raise PayloadError("nested too deeply")
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, dict):
-        return {clean(str(key)): clean_value(item, depth + 1) for key, item in value.items()}
+        return {clean(str(key)): clean_value(item, levels - 1) for key, item in value.items()}
     if isinstance(value, list):
-        return [clean_value(item, depth + 1) for item in value]
+        return [clean_value(item, levels - 1) for item in value]
     return value
 
 
@@ -136,6 +136,23 @@ class TextJoiner:
         if cleaned.count(REPLACEMENT) != text.count(REPLACEMENT):
             self.is_exact = False
         return cleaned
+
+
+def arguments_text(value: Any) -> str:
+    """The arguments of a tool call as the text that they mostly come as, though they came as a value.
+
+    Half a surrogate pair stays what it is: a call that holds one is none to be run.
+    """
+    if isinstance(value, str):
+        return value
+    if not value:
+        return ""
+    try:
+        return _encoder.encode(value).decode()
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(value, separators=(",", ":"))
 
 
 def parse_arguments(text: str) -> tuple[dict[str, Any] | None, bool]:

@@ -53,7 +53,7 @@ def _runs(target: str, data: bytes) -> bool:
     try:
         TARGETS[target](data)
     except Exception:
-        traceback.print_exc()
+        traceback.print_exc(limit=-8)
         return False
     finally:
         signal.alarm(0)
