@@ -30,6 +30,8 @@ _DONE_S = 0.2
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 #: how much of it is read through before what follows is taken for a stream
 _BLANK_BYTES = 64 * 1024
+#: so much of a stream without an event is looked at to tell what it is instead
+_BEGIN_BYTES = failures.SHOWN_BODY * 4
 #: what all markup of tool calls has one of
 _CALL_MARKS = ("tool_call", "<function=", "<invoke ", "<|", "<｜", "[TOOL_CALLS]")
 
@@ -69,8 +71,11 @@ async def _read_stream(
     parser = SseParser()
     data = first
     size, end_s = 0, loop.time() + answer_s
+    begin = b""
     while data:
         size += len(data)
+        if not reader.events and len(begin) < _BEGIN_BYTES:
+            begin = (begin + data)[:_BEGIN_BYTES]
         if size > MAX_ANSWER_BYTES:
             raise ModelCallError(
                 "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_ANSWER_BYTES} bytes"
@@ -96,7 +101,7 @@ async def _read_stream(
     if not reader.is_complete:
         from mcode_exec.providers.unfinished import ended
 
-        raise ended(reader, first, response.headers)
+        raise ended(reader, begin, response.headers)
 
 
 async def _first_bytes(response: Body, reader: AnswerReader) -> bytes:

@@ -32,10 +32,10 @@ def silence(
     return f"the provider answered {status}, but {came} followed within {first_byte_s:g} s"
 
 
-def ended(reader: AnswerReader, first: bytes, headers: failures.Headers) -> ModelCallError:
-    """The failure of a stream that is over before its answer is; `first` is how its body began."""
-    if not reader.events and (reader.foreign or _is_no_stream(first)):
-        return failures.foreign_body(headers, reader.foreign or first)
+def ended(reader: AnswerReader, begin: bytes, headers: failures.Headers) -> ModelCallError:
+    """The failure of a stream that is over before its answer is; `begin` is how its body began."""
+    if not reader.events and (reader.foreign or _is_no_stream(begin)):
+        return failures.foreign_body(headers, reader.foreign or begin)
     if reader.events:
         message = f"the provider's stream ended in the middle of the answer ({_so_far(reader)})"
     elif reader.has_bytes:

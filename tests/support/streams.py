@@ -50,21 +50,23 @@ Outcome = Answer | ModelCallError
 class PieceBody:
     """A 200 answer whose body comes in given pieces and then ends."""
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self.headers: list[tuple[bytes, bytes]] = []
+    def __init__(self, pieces: Iterable[bytes], kind: bytes) -> None:
+        self.headers = [(b"content-type", kind)]
         self._pieces = iter([piece for piece in pieces if piece])
 
     async def read(self) -> bytes:
         return next(self._pieces, b"")
 
 
-async def outcome_of(pieces: Iterable[bytes], api: str) -> tuple[Outcome, list[ModelFact]]:
-    """What a body becomes, and the facts that were told on the way."""
+async def outcome_of(
+    pieces: Iterable[bytes], api: str, kind: bytes = b"text/plain"
+) -> tuple[Outcome, list[ModelFact]]:
+    """What a body of the content type `kind` becomes, and the facts that were told on the way."""
     facts: list[ModelFact] = []
     reader = wire_module(api).Reader(facts.append, "acme", [], 0)  # type: ignore[arg-type]
     try:
         async with asyncio.timeout(None) as timer:
-            await read_answer(PieceBody(pieces), reader, timer, idle_s=60.0)
+            await read_answer(PieceBody(pieces, kind), reader, timer, idle_s=60.0)
         return judged(assembled(reader, []), REQUEST, may_be_empty=False), facts
     except ModelCallError as error:
         return error, facts
