@@ -144,7 +144,7 @@ def flat(parts: list[Any]) -> str:
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_later_request_begins_with_the_bytes_of_the_one_before(api: str) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(histories())
     def check(history: list[Message]) -> None:
         for before, after in pairwise(asked(api, history)):
@@ -163,7 +163,7 @@ def test_a_later_request_begins_with_the_bytes_of_the_one_before(api: str) -> No
 
 @pytest.mark.parametrize("api", APIS)
 def test_a_strict_provider_takes_every_request_of_every_history(api: str) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=40, deadline=None)
     @given(histories())
     def check(history: list[Message]) -> None:
         for sent in asked(api, history):
