@@ -25,8 +25,9 @@ from mcode_exec.providers.catalogue_data import (
     wrong_price,
 )
 from mcode_exec.providers.failures import header, printable, shown
-from mcode_exec.providers.http import HttpClient, Response
+from mcode_exec.providers.http import HttpClient
 from mcode_exec.providers.redirects import place_of, shown_address
+from mcode_exec.providers.transport import Response
 from mcode_exec.providers.url import Url
 from mcode_exec.version import VERSION
 

@@ -7,19 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, ThinkingPart
-from mcode_exec.providers.counting import merge_counts, responses_usage
 from mcode_exec.providers.payload import (
-    arguments_text,
-    as_key,
-    as_list,
-    as_object,
-    as_text,
     clean,
 )
 from mcode_exec.providers.payload import (
     encode as encode_json,
 )
+from mcode_exec.providers.responses_answers import Reader
 from mcode_exec.providers.think_tags import span
 from mcode_exec.providers.transcript import (
     AssistantSide,
@@ -28,10 +22,11 @@ from mcode_exec.providers.transcript import (
     missing_note,
     tool_name,
 )
-from mcode_exec.providers.wire import OPENAI_HOST, AnswerReader, Endpoint, WireRequest
+from mcode_exec.providers.wire import OPENAI_HOST, Endpoint, WireRequest
 from mcode_exec.records.history import FileBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from mcode_exec.records.model import ModelRequest
-from mcode_exec.records.usage import Usage
+
+__all__ = ["Reader", "encode"]
 
 
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
@@ -136,167 +131,3 @@ def _reasoning(block: ThinkingBlock) -> list[dict[str, Any]]:
         # an id of another make is refused, and the encrypted content says all without it
         item["id"] = block.signature
     return [item]
-
-
-class Reader(AnswerReader):
-    """Complete with `response.completed` or `response.incomplete`."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._items: dict[Any, ThinkingPart | CallPart] = {}
-        self._has_said = False
-        #: the items that were opened and that are whole, as they came
-        self._opened: dict[Any, dict[str, Any]] = {}
-        self._done: dict[Any, dict[str, Any]] = {}
-        #: types of the items of which something was told
-        self._told: set[str] = set()
-        self._key_of_id: dict[Any, int | str] = {}
-
-    def take(self, kind: str, value: dict[str, Any]) -> bool:
-        is_ours = kind.startswith("response.")
-        if value.get("error") and not is_ours:
-            self.fail(value)
-        self._take(kind, value)
-        return is_ours
-
-    def feed_body(self, body: dict[str, Any]) -> bool:
-        self.check(body)
-        if not isinstance(body.get("output"), list):
-            return False
-        self._complete(body)
-        return True
-
-    def _take(self, kind: str, value: dict[str, Any]) -> None:
-        if kind == "response.output_text.delta":
-            self._has_said = True
-            self.draft.add_text(as_text(value.get("delta")))
-            return
-        key = self._key(value)
-        if kind == "response.function_call_arguments.delta":
-            self.draft.add_arguments(self._call(key), as_text(value.get("delta")))
-        elif kind == "response.function_call_arguments.done":
-            self._give_arguments(self._call(key), value)
-        elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
-            self.draft.think(self._thinking(key), as_text(value.get("delta")))
-        elif kind == "response.reasoning_summary_part.added" and value.get("summary_index"):
-            self.draft.think(self._thinking(key), "\n\n")
-        elif kind == "response.refusal.delta":
-            self.refusals.append(as_text(value.get("delta")))
-        elif kind == "response.output_item.added":
-            self._open(key, as_object(value.get("item")))
-        elif kind == "response.output_item.done":
-            self._finish_item(key, as_object(value.get("item")))
-        elif kind in ("response.completed", "response.incomplete"):
-            self._complete(as_object(value.get("response")))
-        elif kind in ("response.failed", "response.cancelled"):
-            self._fail_response(as_object(value.get("response")))
-
-    def _key(self, value: dict[str, Any]) -> int | str | None:
-        """What an event's item is known by: its position, else its id (some servers send no position)."""
-        item_id = as_key(value.get("item_id")) or as_key(as_object(value.get("item")).get("id"))
-        index = as_key(value.get("output_index"))
-        if index is None:
-            return self._key_of_id.get(item_id, item_id)
-        self._key_of_id[item_id] = index
-        return index
-
-    def _call(self, key: Any) -> CallPart:
-        part = self._items.get(key)
-        if not isinstance(part, CallPart):
-            part = self._items[key] = CallPart()
-        return part
-
-    def _thinking(self, key: Any) -> ThinkingPart:
-        part = self._items.get(key)
-        if not isinstance(part, ThinkingPart):
-            part = self._items[key] = ThinkingPart("responses")
-        return part
-
-    def _open(self, key: Any, item: dict[str, Any]) -> None:
-        if key in self._done or self._opened.get(key, item) != item:
-            self._forget(key)
-        self._opened[key] = item
-        kind = item.get("type")
-        if kind == "function_call":
-            call = self._call(key)
-            call.name = as_text(item.get("name")) or call.name
-            call.wire_id = as_text(item.get("call_id"))
-            self.draft.add_arguments(call, "")
-        elif kind == "reasoning":
-            self.draft.place(self._thinking(key))
-
-    def _forget(self, key: Any) -> None:
-        """Another item has the place of one before it, as gateways number them."""
-        for known in (self._items, self._opened, self._done):
-            known.pop(key, None)
-
-    def _give_arguments(self, call: CallPart, whole: dict[str, Any]) -> None:
-        self.draft.add_arguments(call, "" if call.pieces else arguments_text(whole.get("arguments")))
-
-    def _finish_item(self, key: Any, item: dict[str, Any]) -> None:
-        """Take from the whole item what its deltas did not bring."""
-        before = self._done.get(key)
-        if before is not None:
-            if before == item or (before.get("id") and before.get("id") == item.get("id")):
-                return
-            self._forget(key)
-        self._done[key] = item
-        kind = item.get("type")
-        self._told.add(as_text(kind))
-        if kind == "function_call":
-            call = self._call(key)
-            call.name = as_text(item.get("name")) or call.name
-            self._give_arguments(call, item)
-        elif kind == "reasoning":
-            self._finish_reasoning(self._thinking(key), item)
-        elif kind == "message":
-            self._finish_message(item)
-
-    def _finish_reasoning(self, part: ThinkingPart, item: dict[str, Any]) -> None:
-        if not part.pieces:
-            texts = [as_text(as_object(piece).get("text")) for piece in as_list(item.get("summary"))]
-            texts = texts or [as_text(as_object(piece).get("text")) for piece in as_list(item.get("content"))]
-            self.draft.think(part, "\n\n".join(texts))
-        part.encrypted = as_text(item.get("encrypted_content")) or None
-        part.signatures = [as_text(item.get("id"))]
-        if part.encrypted or part.pieces:
-            self.draft.place(part)
-
-    def _finish_message(self, item: dict[str, Any]) -> None:
-        # messages come one after another, and some servers give their deltas no name
-        had_text, self._has_said = self._has_said, False
-        for content in map(as_object, as_list(item.get("content"))):
-            if content.get("type") == "output_text" and not had_text:
-                self.draft.add_text(as_text(content.get("text")))
-            elif content.get("type") == "refusal" and not any(self.refusals):
-                self.refusals.append(as_text(content.get("refusal")))
-        self.draft.end_text()
-
-    def _complete(self, response: dict[str, Any]) -> None:
-        self._take_untold(as_list(response.get("output")))
-        merge_counts(self.counts, response.get("usage"))
-        status = as_text(response.get("status")) or "completed"
-        if status == "failed":
-            self._fail_response(response)
-        reason = as_text(as_object(response.get("incomplete_details")).get("reason"))
-        self.label = reason or status
-        self.is_complete = self.is_terminal = True
-
-    def _take_untold(self, output: list[Any]) -> None:
-        """Items of the types that the stream brought nothing of; the others stand there once more."""
-        told = {
-            "function_call" if isinstance(part, CallPart) else "reasoning" for part in self._items.values()
-        }
-        told |= self._told
-        if self._has_said:
-            told.add("message")
-        for position, item in enumerate(map(as_object, output)):
-            if as_text(item.get("type")) not in told:
-                self._finish_item(("whole", position), item)
-
-    def _fail_response(self, response: dict[str, Any]) -> None:
-        error = response.get("error") or {"message": "the response failed"}
-        self.fail({"error": error}, response.get("usage"))
-
-    def usage(self) -> Usage:
-        return responses_usage(self.counts)
