@@ -57,7 +57,8 @@ class Reader(AnswerReader):
         return True
 
     def _take(self, chunk: dict[str, Any], key: str) -> None:
-        self.check(chunk)
+        if "error" in chunk or "base_resp" in chunk or chunk.get("object") == "error":
+            self.check(chunk)
         was_complete = self.is_complete
         choices = as_list(chunk.get("choices"))
         for choice in choices:

@@ -57,11 +57,16 @@ class SseParser:
         if b"\n" not in chunk:
             self._hold(chunk)
             return []
-        lines = (b"".join(self._pieces) + chunk).split(b"\n")
-        self._pieces.clear()
-        self._pieces_bytes = 0
+        if self._pieces:
+            chunk = b"".join(self._pieces) + chunk
+            self._pieces.clear()
+            self._pieces_bytes = 0
+        lines = chunk.split(b"\n")
         tail = lines.pop()
-        events = self._take(lines)
+        if self._data_bytes + len(chunk) + _LINE_BYTES * len(lines) <= self._max:
+            events = self._take(lines)  # no event among them can be too large
+        else:
+            events = [event for line in lines for event in self._take_checked(line)]
         if tail:
             self._hold(tail)
         return events
@@ -77,24 +82,27 @@ class SseParser:
                 "LLM_BAD_RESPONSE", f"the provider sent an event of more than {self._max} bytes"
             )
 
+    def _take_checked(self, line: bytes) -> list[SseEvent]:
+        if line.startswith(b"data"):
+            self._check(len(line))
+        return self._take([line])
+
     def _take(self, lines: list[bytes]) -> list[SseEvent]:
         events: list[SseEvent] = []
         if self._is_first_line:
             self._is_first_line = False
             lines[0] = lines[0].removeprefix(b"\xef\xbb\xbf")
         data = self._data
+        counted = len(data)
         for line in lines:
             if line.startswith(b"data:"):  # nearly every line
                 value = line[6:] if line.startswith(b" ", 5) else line[5:]
                 data.append(value)
-                self._data_bytes += len(value) + _LINE_BYTES
-                if self._data_bytes > self._max:
-                    self._check(0)
             elif not line:
                 if data:
                     events.append(SseEvent(self._name, data[0] if len(data) == 1 else b"\n".join(data)))
                     data.clear()
-                    self._data_bytes = 0
+                    counted = self._data_bytes = 0
                 self._name = ""
             elif line.startswith(b"event:"):
                 if line != self._name_line:  # most say the same as the one before
@@ -103,8 +111,7 @@ class SseParser:
                 self._name = self._line_name
             elif line == b"data":
                 data.append(b"")
-                self._data_bytes += _LINE_BYTES
-                self._check(0)
             elif line == b"event":
                 self._name = ""
+        self._data_bytes += sum(len(value) + _LINE_BYTES for value in data[counted:])
         return events

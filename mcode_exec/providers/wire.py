@@ -107,7 +107,9 @@ class AnswerReader(ABC):
 
         Raises: ModelCallError for an error the provider reports in its stream.
         """
-        data = event.data.strip()
+        data = event.data
+        if not data.startswith(b"{"):
+            data = data.strip()
         if not data or event.name in _KEEP_ALIVES:
             return False
         if data == b"[DONE]":
