@@ -20,7 +20,7 @@ _LINE_BYTES = 64
 _FIELDS = (b"data", b"event", b"id", b"retry", b":")
 
 
-class SseEvent(Struct, frozen=True):
+class SseEvent(Struct, frozen=True, gc=False):
     name: str
     data: bytes
 

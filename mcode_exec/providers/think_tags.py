@@ -38,11 +38,11 @@ class CodeSpans:
     def is_inside(self) -> bool:
         return self._is_fenced or self._ticks % 2 == 1
 
+    def is_unmoved_by(self, text: str) -> bool:
+        """Whether `text` can go on a line without changing anything, as nearly every piece does."""
+        return "\n" not in text and "`" not in text and len(self._head) >= _HEAD
+
     def advance(self, text: str) -> None:
-        if "\n" not in text:
-            if "`" in text or len(self._head) < _HEAD:
-                self._grow(text)
-            return
         first, *rest = text.split("\n")
         self._grow(first)
         for line in rest:
@@ -74,7 +74,8 @@ class ThinkSplitter:
         """Take `piece` as text that is said, if it can be nothing else; else it is still to be fed."""
         if self._state != "text" or self._held or "<" in piece:
             return False
-        self._code.advance(piece)
+        if not self._code.is_unmoved_by(piece):
+            self._code.advance(piece)
         return True
 
     def next_block(self) -> ThinkSplitter:

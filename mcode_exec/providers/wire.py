@@ -42,6 +42,13 @@ def _is_refused(base_resp: Any) -> bool:
     return bool(as_object(base_resp).get("status_code"))
 
 
+def _no_json(data: bytes) -> ModelCallError:
+    shown = data[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
+    return ModelCallError(
+        "LLM_UPSTREAM_ERROR", printable(f"an event of the provider's stream is no JSON: {shown}")
+    )
+
+
 class Endpoint(Struct, frozen=True, kw_only=True):
     """Where a provider is, how it is spoken to, and with which key."""
 
@@ -115,9 +122,12 @@ class AnswerReader(ABC):
         if data == b"[DONE]":
             is_progress = self.take_done()
         else:
-            value = self.decoded(data)
+            try:
+                value = decode(data)
+            except PayloadError:
+                raise _no_json(data) from None
             is_progress = False
-            if value is not None:
+            if isinstance(value, dict):  # any other value says nothing
                 kind = value.get("type")
                 if not kind or not isinstance(kind, str):
                     kind = event.name
@@ -157,17 +167,6 @@ class AnswerReader(ABC):
     @property
     def has_usage(self) -> bool:
         return bool(self.counts)
-
-    def decoded(self, data: bytes) -> dict[str, Any] | None:
-        """The JSON object of an event; None for another JSON value, which says nothing."""
-        try:
-            value = decode(data)
-        except PayloadError:
-            shown = data[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
-            raise ModelCallError(
-                "LLM_UPSTREAM_ERROR", printable(f"an event of the provider's stream is no JSON: {shown}")
-            ) from None
-        return value if isinstance(value, dict) else None
 
     def check(self, value: dict[str, Any]) -> None:
         """Raise the failure that an object means which is an error by any of the ways to say so."""

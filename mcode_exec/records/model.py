@@ -69,17 +69,18 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     cache_key: str | None = None
 
 
-class TextDelta(Struct, frozen=True):
+# gc=False: thousands of these live at once, and none holds anything that could hold it
+class TextDelta(Struct, frozen=True, gc=False):
     index: int
     text: str
 
 
-class ThinkingDelta(Struct, frozen=True):
+class ThinkingDelta(Struct, frozen=True, gc=False):
     index: int
     text: str
 
 
-class ToolCallDelta(Struct, frozen=True):
+class ToolCallDelta(Struct, frozen=True, gc=False):
     """A piece of a call's argument text; the first piece of a call may be empty."""
 
     index: int
