@@ -78,6 +78,10 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     for fallback in fallbacks:
         resolving.check_price(settings.limits, fallback.info)
         effort_of_fallback(invocation.effort, fallback.info.ref, fallback.api)
+    if invocation.record is not None:
+        from mcode_exec.executor.tape import check_not_played
+
+        check_not_played(outputs["--record"], (one.recording for one in (found, *fallbacks)))
     scope = Scope(
         workspace=workspace,
         home=paths.home(env),
@@ -125,7 +129,7 @@ def _checked_outputs(invocation: Invocation, data: str | None) -> dict[str, str]
     if invocation.record is not None:
         from mcode_exec.executor.tape import target_of
 
-        given["--record"] = target_of(invocation.record, os.environ)
+        given["--record"] = target_of(invocation.record, os.environ, data)
     return given
 
 

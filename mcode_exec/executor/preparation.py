@@ -89,10 +89,6 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     config = settings.config
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
     sink.redact_with(redactor)
-    if invocation.record is not None:
-        from mcode_exec.executor.tape import target_of
-
-        target_of(invocation.record, runtime.env)
     given = await read_input(invocation)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)
@@ -107,6 +103,11 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         await _fallback(runtime, settings, text, invocation.effort, redactor)
         for text in invocation.fallback_models
     ]
+    if invocation.record is not None:
+        from mcode_exec.executor.tape import check_not_played, target_of
+
+        target = target_of(invocation.record, runtime.env, runtime.data)
+        check_not_played(target, (model.recording, *(other.recording for other, _ in fallbacks)))
     choice = await choose(
         runtime.store,
         invocation,

@@ -5,7 +5,8 @@ Made only for such a turn; imported by no other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -13,7 +14,7 @@ from msgspec import structs
 from mcode_exec import paths
 from mcode_exec.agent.ports import AgentTask, Callee
 from mcode_exec.config import ProviderConfig
-from mcode_exec.errors import ModelUnknownError
+from mcode_exec.errors import InvocationError, ModelUnknownError, OutputWriteFailedError
 from mcode_exec.executor.models import Reach, ResolvedModel
 from mcode_exec.providers.wire import Endpoint
 from mcode_exec.recordings import layout
@@ -36,11 +37,25 @@ if TYPE_CHECKING:
     from mcode_exec.tools.context import ToolContext
 
 
-def target_of(directory: str, env: Mapping[str, str]) -> str:
-    """Where `--record` writes, absolute.  Raises: InvocationError, ConfigError, OutputWriteFailedError."""
+def target_of(directory: str, env: Mapping[str, str], data: str | None) -> str:
+    """Where `--record` writes, absolute; `data`: the data directory, where nothing else is kept.
+
+    Raises: InvocationError, ConfigError, OutputWriteFailedError.
+    """
     path = paths.user_path(directory, env, name=FLAG)
+    if data is not None and paths.is_kept(path, data):
+        raise OutputWriteFailedError(
+            f"{FLAG}: {path} is mcode's own, in the data directory; name another one"
+        )
     check_target(path)
     return path
+
+
+def check_not_played(target: str, recordings: Iterable[Recording | None]) -> None:
+    """A recording cannot be made in the place of the one that it plays back.  Raises: InvocationError."""
+    for recording in recordings:
+        if recording is not None and os.path.realpath(recording.directory) == os.path.realpath(target):
+            raise InvocationError(f"{FLAG}: {target} is what is played back; name another directory")
 
 
 def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
@@ -103,7 +118,7 @@ class Tape:
         self._recorder: Recorder | None = None
         if invocation.record is not None:
             self._recorder = Recorder(
-                target_of(invocation.record, runtime.env),
+                target_of(invocation.record, runtime.env, runtime.data),
                 Manifest(
                     mcode_version=VERSION,
                     created_at_ms=runtime.clock.now_ms(),
@@ -174,6 +189,10 @@ class Tape:
             ("replay.unused", f"{name}: the turn has ended, {left} of the recorded requests left unmade")
             for name, left in unused.items()
         )
+
+    def close(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
 
     def check(self) -> None:
         """Raise OutputWriteFailedError if the recording is not whole."""

@@ -106,6 +106,7 @@ class TurnRun:
         self._watching: asyncio.Task[None] | None = None
         self._made_judge: Judge | None = None
         self._door: CommitDoor | None = None
+        self._tape: Tape | None = None
 
     async def run(self) -> Result:
         """Run to the settled result."""
@@ -131,6 +132,8 @@ class TurnRun:
                 self._watching.cancel()
             if self._history is not None:
                 await self._runtime.store.on_thread(self._history.close)
+            if self._tape is not None:
+                self._tape.close()
             self._surroundings.remove()
 
     async def _loop(self) -> None:
@@ -169,7 +172,7 @@ class TurnRun:
             now_ms=runtime.clock.now_ms(),
         )
         await self._say_notices(notices)
-        tape = self._begin_tape()
+        tape = self._tape = self._begin_tape()
         if tape is not None:
             task = tape.task(task)
         await asyncio.shield(runtime.store.on_thread(self._keep_attachments))

@@ -38,7 +38,7 @@ class Normal:
     """Brings the texts of one run to the form in which they are compared."""
 
     def __init__(self, places: Iterable[Place]) -> None:
-        ordered = sorted(places, key=lambda place: -len(place.path))
+        ordered = sorted(filter(_is_place, places), key=lambda place: -len(place.path))
         self._names = {place.path: f"<{place.name}>" for place in reversed(ordered)}
         # what goes on with a letter is another directory
         any_path = "|".join(re.escape(place.path) for place in ordered)
@@ -79,6 +79,11 @@ def finder(pairs: Sequence[tuple[str, str]]) -> Any:
     new = dict(pairs)
     pattern = re.compile(rf"(?:{'|'.join(re.escape(old) for old, _ in pairs)})(?![\w.-]*\w)")
     return lambda text: [(m.start(), m.end(), new[m.group()]) for m in pattern.finditer(text)]
+
+
+def _is_place(place: Place) -> bool:
+    """Whether a path is told from ordinary text; a recording may come from anybody."""
+    return place.path.startswith("/") and len(place.path) > 1
 
 
 def differences(recorded: Any, now: Any) -> list[str]:

@@ -13,18 +13,21 @@ before it is sent; an answer that has no `0001.json` never came to an end.
 from __future__ import annotations
 
 import os
+import re
+import stat
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import ConfigError, InvocationError
 from mcode_exec.paths import DIR_MODE, FILE_MODE
 from mcode_exec.records.model import WireFormat
 from mcode_exec.records.tool import ToolOutcome
 
 MANIFEST = "recording.json"
 TOOLS = "tools.jsonl"
+_NAME = re.compile(r"recording\.json|tools\.jsonl|\d{4,}\.(?:json|request\.json|response)")
 FORMAT = "mcode-recording"
 VERSION = 1
 
@@ -115,8 +118,13 @@ class Recording(Struct, frozen=True, kw_only=True):
         path = exchange_path(self.directory, number)
         return _decoded(path, Exchange) if os.path.exists(path) else None
 
-    def response(self, number: int) -> bytes:
-        return read(response_path(self.directory, number))
+    def response(self, number: int, exchange: Exchange) -> bytes:
+        """The bytes of its answer.  Raises: ConfigError, also where they are not as many as came."""
+        path = response_path(self.directory, number)
+        body = read(path)
+        if len(body) != sum(size for _, size in exchange.pieces):
+            raise ConfigError(f"{path} is damaged: it is not as long as its pieces together")
+        return body
 
 
 def request_path(directory: str, number: int) -> str:
@@ -170,15 +178,32 @@ def _decoded(path: str, kind: type[Any]) -> Any:
 
 
 def read(path: str) -> bytes:
+    """The content of a regular file; a FIFO would be waited for.  Raises: ConfigError."""
     try:
-        with open(path, "rb") as opened:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ConfigError(f"{path} is no regular file")
             return opened.read()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
+def names_to_replace(directory: str) -> list[str]:
+    """The files of the recording that is in a directory, none in an empty one.
+
+    Raises: InvocationError where there is anything else; OSError where there is no directory.
+    """
+    names = sorted(os.listdir(directory))
+    if names and (MANIFEST not in names or not all(_NAME.fullmatch(name) for name in names)):
+        raise InvocationError(
+            f"--record: {directory} holds other things than a recording; name another directory"
+        )
+    return names
+
+
 def make_directory(directory: str) -> None:
-    """Make the directory of a new recording, private; an empty one of the user's is taken.  Raises: OSError."""
+    """Make the directory of a recording, private; one of the user's is taken as it is.  Raises: OSError."""
     os.makedirs(directory, mode=DIR_MODE, exist_ok=True)
 
 

@@ -7,6 +7,7 @@ what it was asked to keep cannot be written.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -34,33 +35,48 @@ _SECRET_HEADERS = ("authorization", "cookie", "key", "token", "secret")
 def check_target(directory: str) -> None:
     """Whether a recording can be made there; nothing is made.  Raises: InvocationError, OutputWriteFailedError."""
     try:
-        with os.scandir(directory) as entries:
-            taken = next(entries, None) is not None
+        layout.names_to_replace(directory)
+        os.close(_hold(directory))
     except FileNotFoundError:
-        nearest = os.path.dirname(directory)
-        while not os.path.lexists(nearest):
-            nearest = os.path.dirname(nearest)
-        taken = False
-        directory = nearest
+        directory = os.path.dirname(directory)
+        while not os.path.lexists(directory):
+            directory = os.path.dirname(directory)
     except OSError as error:
         raise _failed(directory, error) from error
-    if taken:
-        raise InvocationError(f"{FLAG}: {directory} is not empty; name a directory that is, or a new one")
     if not (os.path.isdir(directory) and os.access(directory, os.W_OK | os.X_OK)):
         raise OutputWriteFailedError(f"{FLAG}: nothing can be made in {directory}")
+
+
+def _hold(directory: str) -> int:
+    """A descriptor under which nobody else records there.  Raises: InvocationError; OSError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise InvocationError(
+            f"{FLAG}: another run is recording into {directory}; name another one"
+        ) from None
+    except OSError:
+        pass  # a file system without such locks: nobody is noticed
+    return fd
 
 
 class Recorder:
     """Writes one recording."""
 
     def __init__(self, directory: str, manifest: Manifest, redactor: Redactor) -> None:
-        """Make the directory.  Raises: OutputWriteFailedError."""
+        """Make the directory; an earlier recording in it goes.  Raises: OutputWriteFailedError, InvocationError."""
         self._directory = directory
         self._redactor = redactor
         self._requests = 0
         self._failure: OutputWriteFailedError | None = None
+        self._held: int | None = None
         try:
             layout.make_directory(directory)
+            self._held = _hold(directory)
+            for name in layout.names_to_replace(directory):
+                os.unlink(os.path.join(directory, name))
             text = msgspec.json.format(msgspec.json.encode(manifest), indent=2)
             layout.write(os.path.join(directory, layout.MANIFEST), self._masked(text) + b"\n")
         except OSError as error:
@@ -74,6 +90,12 @@ class Recorder:
         """One tool call and what it gave back."""
         call = msgspec.to_builtins(RecordedCall(name=name, arguments=dict(arguments), outcome=outcome))
         self._write(layout.TOOLS, msgspec.json.encode(self._redactor.json(call)) + b"\n", flags=os.O_APPEND)
+
+    def close(self) -> None:
+        """The recording is over: another may be made in its place."""
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def check(self) -> None:
         """Raise OutputWriteFailedError if something could not be kept."""

@@ -105,7 +105,7 @@ class Replay:
         self._clock.advance(exchange.head_ms / 1000)
         if exchange.status is None:
             raise self.failure(exchange)
-        answer = rewritten(self._recording.response(number), self._move)
+        answer = rewritten(self._recording.response(number, exchange), self._move)
         return _ReplayedResponse(self, self._clock, exchange, answer)
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,16 @@ import pytest
 from tests.promises.test_images import png
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer
-from tests.support.steps import CUT, answer, call, forever, hang, say, stall_after, status, think
+from tests.support.steps import CUT, Gate, answer, call, forever, gated, hang, say, stall_after, status, think
 from tests.support.wire import CHAT
 
 JSON = ("--output-format", "json")
 STREAM = ("--output-format", "stream-json")
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
 
 
 def replay_with(mcode: Mcode, recording: str | Path, more: str = "") -> None:
@@ -317,11 +323,46 @@ def test_a_replay_can_be_recorded(mcode: Mcode, peer: Peer, tmp_path: Path) -> N
     assert play(mcode, "go").check().out == "done\n"
 
 
+def test_an_earlier_recording_is_replaced_when_the_turn_begins(
+    mcode: Mcode, peer: Peer, tmp_path: Path
+) -> None:
+    peer.script(call("bash", {"command": "echo 1"}), say("one"), say("two"))
+    mcode.exec("go", "--record", "rec", "--request-id", "r").check()
+    # a request that is only repeated records nothing
+    assert mcode.exec("go", "--record", "rec", "--request-id", "r").check().out == "one\n"
+    assert (mcode.workspace / "rec" / "tools.jsonl").exists()
+    mcode.exec("go", "--model", "nobody/x", "--record", "rec").check(3)
+    assert (mcode.workspace / "rec" / "tools.jsonl").exists()
+    mcode.exec("go", "--record", "rec").check()
+    assert sorted(path.name for path in (mcode.workspace / "rec").iterdir()) == [
+        "0001.json",
+        "0001.request.json",
+        "0001.response",
+        "recording.json",
+    ]
+    replay_with(mcode, mcode.workspace / "rec")
+    run = play(mcode, "go", "--record", "rec", *JSON).check(2)
+    assert "is what is played back" in run.result["error"]["message"]
+    play(mcode, "go", "--record", "rec", "--dry-run").check(2)
+
+
+def test_two_runs_do_not_record_into_one_directory(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    gate = Gate()
+    peer.script(gated(say("first"), gate), say("second"))
+    running = mcode.start("exec", "go", "--record", "rec")
+    peer.wait_for(1)
+    run = mcode.exec("go", "--record", "rec", *JSON).check(2)
+    assert "another run is recording" in run.result["error"]["message"]
+    gate.open()
+    running.finish().check()
+    mcode.exec("go", "--record", "rec").check()
+
+
 def test_a_recording_goes_into_a_new_or_empty_directory(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("x")
     run = mcode.exec("go", "--record", tmp_path / "full", *JSON).check(2)
-    assert "is not empty" in run.result["error"]["message"]
+    assert "holds other things than a recording" in run.result["error"]["message"]
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine"]
     run = mcode.exec("go", "--record", tmp_path / "full" / "mine" / "x", *JSON).check(74)
     assert run.result["error"]["code"] == "OUTPUT_WRITE_FAILED"
@@ -333,7 +374,9 @@ def test_a_recording_goes_into_a_new_or_empty_directory(mcode: Mcode, peer: Peer
     dry = mcode.exec("go", "--record", tmp_path / "made", "--dry-run", *JSON).check()
     assert json.loads(dry.out)["invocation"]["outputs"] == {"--record": str(tmp_path / "made")}
     assert not (tmp_path / "made").exists()
-    mcode.exec("go", "--record", tmp_path / "empty", "--dry-run").check(2)
+    mcode.exec("go", "--record", tmp_path / "empty", "--dry-run").check()
+    mcode.exec("go", "--record", tmp_path / "full", "--dry-run").check(2)
+    mcode.exec("go", "--record", mcode.data / "sessions" / "x").check(74)
 
 
 def test_a_recording_that_cannot_be_written_ends_the_run(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
@@ -367,6 +410,9 @@ def test_only_the_users_own_file_names_a_replay(
         (lambda rec: (rec / "0001.json").write_text("[]"), "cannot be used"),
         (lambda rec: (rec / "0001.response").unlink(), "cannot be read"),
         (lambda rec: (rec / "0001.request.json").write_text("{"), "no JSON"),
+        (lambda rec: (rec / "0001.response").write_text("data: {}"), "not as long as its pieces"),
+        (lambda rec: fifo(rec / "0001.response"), "no regular file"),
+        (lambda rec: fifo(rec / "tools.jsonl"), "no regular file"),
     ],
 )
 def test_a_damaged_recording_is_a_sentence(
