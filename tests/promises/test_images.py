@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import struct
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer, Request
+from tests.support.pictures import images_of, png
 from tests.support.steps import call, say, status
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 
@@ -22,51 +21,8 @@ JSON = ("--output-format", "json")
 STREAM = ("--output-format", "stream-json")
 
 
-def png(width: int = 2, height: int = 2, *, padding: int = 0) -> bytes:
-    """A valid PNG; `padding` random bytes make it as large as wanted."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    rows = b"".join(b"\0" + b"\x80" * (3 * width) for _ in range(height))
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    extra = chunk(b"prVt", os.urandom(padding)) if padding else b""
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", header)
-        + extra
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
-
-
 GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAICRAEAOw==")
 PDF = b"%PDF-1.4\n1 0 obj<<>>endobj\ntrailer<<>>\n%%EOF\n"
-
-
-def images_of(request: Request) -> list[str]:
-    """The base64 texts of the images of a request, in order, as this wire format carries them."""
-    found: list[str] = []
-
-    def walk(value: Any) -> None:
-        if isinstance(value, list):
-            for one in value:
-                walk(one)
-        elif isinstance(value, dict):
-            source = value.get("source")
-            if value.get("type") == "image" and isinstance(source, dict):
-                assert source["media_type"].startswith("image/")
-                found.append(source["data"])
-            elif value.get("type") == "image_url":
-                found.append(value["image_url"]["url"].partition(";base64,")[2])
-            elif value.get("type") == "input_image":
-                found.append(value["image_url"].partition(";base64,")[2])
-            else:
-                for one in value.values():
-                    walk(one)
-
-    walk(request.json)
-    return found
 
 
 def _calls(run: Run) -> list[dict[str, Any]]:

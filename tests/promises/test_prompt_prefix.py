@@ -6,10 +6,10 @@ from __future__ import annotations
 import signal
 from itertools import pairwise
 
-from tests.promises.test_images import images_of, png
 from tests.support.mcode import KEY as FAKE_KEY
 from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer, Request
+from tests.support.pictures import images_of, png
 from tests.support.steps import call, hang, say, think
 from tests.support.wire import RESPONSES
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.promises.test_images import png
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer
+from tests.support.pictures import png
 from tests.support.steps import CUT, Gate, answer, call, forever, gated, hang, say, stall_after, status, think
 from tests.support.wire import CHAT
 

@@ -14,9 +14,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.promises.test_images import images_of, png
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
+from tests.support.pictures import images_of, png
 from tests.support.steps import Answer, Step, answer, call, say, think
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 
