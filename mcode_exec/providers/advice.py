@@ -17,6 +17,11 @@ _OVERFLOW = (
 )
 
 
+_NO_SUCH_MODEL = "; `mcode models` lists what can be named with --model"
+_TOO_LARGE = "; begin a new session, or send less"
+_NO_TOOLS = "; --tools none asks without tools"
+
+
 def advise(failure: ModelCallError, endpoint: Endpoint) -> None:
     """Add to the message of `failure` what can be done about it."""
     advice = _advice(failure, endpoint)
@@ -29,6 +34,12 @@ def advise(failure: ModelCallError, endpoint: Endpoint) -> None:
 def _advice(failure: ModelCallError, endpoint: Endpoint) -> str:
     if failure.code == "LLM_CONTEXT_OVERFLOW":
         return _OVERFLOW
+    if failure.code == "MODEL_UNKNOWN":
+        return _NO_SUCH_MODEL
+    if failure.http_status == 413:
+        return _TOO_LARGE
+    if failure.code == "LLM_BAD_REQUEST" and "support tool" in failure.message:
+        return _NO_TOOLS
     if failure.code in _OF_THE_KEY and failure.http_status != 407:  # 407: a proxy's word on its own password
         provider = f" (provider {endpoint.provider_id!r}, "
         if endpoint.auth == "none":

@@ -136,6 +136,11 @@ _REFUSAL = (
 )
 _KEY = ("invalid api key", "incorrect api key", "api key not valid", "a valid api key", "api key expired")
 _NOT_LET_IN = (*_KEY, "unauthorized", "not authorized", "authentication fail")
+_RATE = ("rate limit", "rate-limit", "too many requests")
+#: codes that mean a rate limit and nothing else; not Gemini's RESOURCE_EXHAUSTED, which it says of quotas too
+_RATE_CODES = frozenset(
+    ("ratelimit", "ratelimitexceeded", "ratelimitreached", "toomanyrequests", "throttling")
+)
 _SHORT_TERM = (
     "per minute",
     "per-minute",
@@ -187,6 +192,8 @@ def _of_status(status: int, report: ErrorReport, is_foreign: bool) -> str:
         return "LLM_CLUSTER_OVERLOADED"
     if status in (408, 409, 425):
         return "LLM_UPSTREAM_ERROR"
+    if status in (501, 505):  # it cannot do what it was asked, and will not learn it
+        return _bad_request(report)
     if status >= 500:
         # llama.cpp and some gateways report an overflow as a server error
         return _overflow_or(report, "LLM_UPSTREAM_ERROR")
@@ -210,6 +217,8 @@ def _throttled(report: ErrorReport) -> str:
     is_short_term = any(word in told for word in _SHORT_TERM) or (
         "tokens" in report.codes or "requests" in report.codes
     )
+    if not _RATE_CODES.isdisjoint(report.codes):  # its code says what it is; its words may be the prompt's
+        return "LLM_TPM_RATE_LIMITED" if is_short_term else "LLM_RATE_LIMITED"
     if report.hint_ms is not None:  # Gemini: who says when to come back means a limit, whatever its words
         return "LLM_TPM_RATE_LIMITED" if is_short_term else "LLM_RATE_LIMITED"
     if report.says(_CREDIT):
@@ -218,7 +227,9 @@ def _throttled(report: ErrorReport) -> str:
         return "LLM_TPM_RATE_LIMITED"
     if report.says(_PLAN):
         return "USAGE_LIMIT_EXCEEDED"
-    return "LLM_CREDITS_EXHAUSTED" if report.says(("billing",)) else "LLM_RATE_LIMITED"
+    # a rate limit may be said to be higher on another plan
+    is_credit = report.says(("billing",)) and not report.says(_RATE)
+    return "LLM_CREDITS_EXHAUSTED" if is_credit else "LLM_RATE_LIMITED"
 
 
 def _bad_request(report: ErrorReport) -> str:
@@ -242,7 +253,7 @@ def _of_words(report: ErrorReport) -> str:
         return found
     if report.says(_NOT_LET_IN):
         return "LLM_AUTH_ERROR"
-    if report.says(("rate limit", "rate-limit", "too many requests")):
+    if report.says(_RATE):
         return _throttled(report)
     return "LLM_CLUSTER_OVERLOADED" if report.says(("overloaded",)) else "LLM_UPSTREAM_ERROR"
 

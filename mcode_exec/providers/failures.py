@@ -37,7 +37,7 @@ def from_response(status: int, headers: Headers, body: bytes, now_ms: int) -> Mo
     message = f"the {'proxy' if status == 407 else 'provider'} answered {status}: {said}"
     if code == "LLM_BAD_RESPONSE":
         message = f"the provider answered {status} with a foreign body; is the base URL right? {shown(body)}"
-    elif status in (404, 405) and code == "LLM_BAD_REQUEST":
+    elif status in (404, 405) and code == "LLM_BAD_REQUEST" and not report.codes:
         message += " (is the base URL right?)"
     return ModelCallError(
         code,

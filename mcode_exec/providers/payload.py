@@ -26,10 +26,17 @@ class PayloadError(ValueError):
     """Not JSON."""
 
 
+class TooDeepError(PayloadError):
+    """JSON, but nested more deeply than anything of use."""
+
+    def __init__(self) -> None:
+        super().__init__(f"nested more than {_MAX_NESTING} levels deep")
+
+
 def decode(data: bytes | str, *, takes_nan: bool = True) -> Any:
     """The value of a JSON text; NaN and the infinities, where taken at all, are null.
 
-    Raises: PayloadError for anything that is no JSON, or is nested too deeply.
+    Raises: PayloadError for anything that is no JSON; TooDeepError.
     """
     try:
         value = _decoder.decode(data)
@@ -51,7 +58,7 @@ def _check_nesting(value: Any) -> None:
         ]
         if not level:
             return
-    raise PayloadError("nested too deeply")
+    raise TooDeepError
 
 
 def _decode_hostile(data: bytes | str, takes_nan: bool) -> Any:
@@ -64,7 +71,9 @@ def _decode_hostile(data: bytes | str, takes_nan: bool) -> Any:
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     try:
         return json.loads(text, strict=False, parse_constant=constant)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise TooDeepError from None
+    except ValueError as error:
         raise PayloadError(str(error)) from None
 
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
-from mcode_exec.providers.payload import PayloadError, decode
+from mcode_exec.providers.payload import PayloadError, TooDeepError, decode
 from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser, is_line
 from mcode_exec.providers.wire import AnswerReader
 from mcode_exec.records.history import TextBlock, ToolCallBlock
@@ -144,6 +144,8 @@ async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None
     body = b"".join(pieces)
     try:
         value = decode(body.lstrip(_BLANK))
+    except TooDeepError as error:
+        raise ModelCallError("LLM_BAD_RESPONSE", f"the provider's answer is {error}") from None
     except PayloadError:
         if is_json and not _is_json_lines(body):
             raise ModelCallError(

@@ -96,17 +96,21 @@ async def _retry(
     from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 
     first_failure_s, held_before_s = clock.monotonic_s(), held_s()
-    attempts = 0
+    attempts, why = 0, ""
 
     def wait(state: RetryCallState) -> float:
         failure = _failure_of(state)
         return policy.delay_s(state.attempt_number, failure.retry_after_ms, rng)
 
     def is_spent(state: RetryCallState) -> bool:
-        ends_s = clock.monotonic_s() + state.upcoming_sleep
+        nonlocal why
+        wait_s = state.upcoming_sleep
+        ends_s = clock.monotonic_s() + wait_s
         if deadline_s is not None and ends_s > deadline_s:
-            return True
-        return ends_s - first_failure_s - (held_s() - held_before_s) > policy.budget_s
+            why = f"a wait of {wait_s:.3g} s would end after the run's time limit"
+        elif ends_s - first_failure_s - (held_s() - held_before_s) > policy.budget_s:
+            why = f"a wait of {wait_s:.3g} s would end after the retry budget of {policy.budget_s:g} s"
+        return bool(why)
 
     async def again() -> T:
         nonlocal attempts
@@ -130,7 +134,7 @@ async def _retry(
         if not failure.is_retried:
             raise
         elapsed_s = clock.monotonic_s() - first_failure_s
-        raise _with_history(failure, attempts, elapsed_s) from failure
+        raise _with_history(failure, attempts, elapsed_s, why) from failure
 
 
 def _failure_of(state: Any) -> ModelCallError:
@@ -139,11 +143,13 @@ def _failure_of(state: Any) -> ModelCallError:
     return failure
 
 
-def _with_history(failure: ModelCallError, attempts: int, elapsed_s: float) -> ModelCallError:
+def _with_history(failure: ModelCallError, attempts: int, elapsed_s: float, why: str) -> ModelCallError:
+    """`failure`, with how often and how long it was tried, and why no longer where that was not the number."""
     tried = f"{attempts} attempts" if attempts > 1 else "1 attempt"
+    tried = f" ({tried}, {elapsed_s:.0f} s since the first failure{'; ' + why if why else ''})"
     return ModelCallError(
         failure.code,
-        f"{failure.message[: MAX_MESSAGE - 60]} ({tried}, {elapsed_s:.0f} s since the first failure)",
+        failure.message[: MAX_MESSAGE - len(tried)] + tried,
         http_status=failure.http_status,
         request_id=failure.request_id,
         retry_after_ms=failure.retry_after_ms,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
@@ -18,8 +19,9 @@ from mcode_exec.providers.assembly import (
 )
 from mcode_exec.providers.counting import merge_counts
 from mcode_exec.providers.failures import SHOWN_BODY, Headers, from_error_object, printable
-from mcode_exec.providers.payload import PayloadError, as_object, decode
+from mcode_exec.providers.payload import PayloadError, TooDeepError, as_object, decode
 from mcode_exec.providers.sse import SseEvent
+from mcode_exec.records.history import Block, TextBlock
 from mcode_exec.records.model import WireFormat
 from mcode_exec.records.usage import Usage
 
@@ -42,11 +44,19 @@ def _is_refused(base_resp: Any) -> bool:
     return bool(as_object(base_resp).get("status_code"))
 
 
-def _no_json(data: bytes) -> ModelCallError:
+def _no_json(data: bytes, error: PayloadError) -> ModelCallError:
+    if isinstance(error, TooDeepError):
+        return ModelCallError("LLM_BAD_RESPONSE", f"an event of the provider's stream is {error}")
     shown = data[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
     return ModelCallError(
         "LLM_UPSTREAM_ERROR", printable(f"an event of the provider's stream is no JSON: {shown}")
     )
+
+
+def _reason_in(content: Sequence[Block], label: str) -> str:
+    """What a refusal says that only its label calls one."""
+    said = " ".join(block.text.strip() for block in content if isinstance(block, TextBlock))
+    return f"{said} ({label})" if said else f"it gave no reason ({label})"
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
@@ -124,8 +134,8 @@ class AnswerReader(ABC):
         else:
             try:
                 value = decode(data)
-            except PayloadError:
-                raise _no_json(data) from None
+            except PayloadError as error:
+                raise _no_json(data, error) from None
             is_progress = False
             if isinstance(value, dict):  # any other value says nothing
                 kind = value.get("type")
@@ -188,7 +198,7 @@ class AnswerReader(ABC):
         content = self.draft.content()
         label = (self.label or "").lower() or None
         refusal = "".join(self.refusals) or (
-            f"it gave no reason ({label})" if label in REFUSAL_LABELS else None
+            _reason_in(content, label) if label is not None and label in REFUSAL_LABELS else None
         )
         return Assembled(
             content=content,
