@@ -71,7 +71,7 @@ def _of_usage(error: object) -> InvocationError:
         names = ", ".join(error.ctx.command.list_commands(error.ctx))
         return InvocationError(f"a command is needed: {names}. See: {error.ctx.command_path} --help")
     message = _message_of(error)
-    if "unexpected extra argument" in message:
+    if "unexpected extra argument" in message and error.ctx is not None and error.ctx.info_name == "exec":
         message += ". A prompt of several words is quoted"
     command = error.ctx.command_path if error.ctx is not None else "mcode"
     stop = "" if message.endswith("?") else "."

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from mcode_exec import config as configuration
 from mcode_exec import paths
-from mcode_exec.config import Config
-from mcode_exec.errors import KeyMissingError, McodeError
+from mcode_exec.config import Config, ProviderConfig
+from mcode_exec.errors import ConfigError, KeyMissingError, McodeError
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.catalogue_state import state_of
 from mcode_exec.executor.effort import check_variant
@@ -207,12 +207,22 @@ def _without_secrets(url: str) -> str:
 _WITHOUT_KEY = {"local": "runs on this machine", "replay": "plays a recording back"}
 
 
+def _recorded(provider: ProviderConfig) -> str:
+    from mcode_exec.executor.tape import recorded_models
+
+    try:
+        models = ", ".join(info.ref.model_id for info in recorded_models(provider))
+    except ConfigError as error:
+        return f"cannot be used: {error.message}"
+    return f"{_WITHOUT_KEY['replay']} of {models}"
+
+
 def _providers(config: Config, env: Mapping[str, str]) -> list[Check]:
     checks = []
     for provider_id in sorted({*PROVIDERS, *config.providers}):
         provider = config.providers.get(provider_id)
         if provider is not None and provider.api in _WITHOUT_KEY:
-            detail = _WITHOUT_KEY[provider.api]
+            detail = _recorded(provider) if provider.api == "replay" else _WITHOUT_KEY[provider.api]
             checks.append(Check(name=f"provider {provider_id}", ok=None, detail=detail))
             continue
         checks.append(

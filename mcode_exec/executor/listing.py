@@ -93,7 +93,11 @@ async def list_models(
         state = _key(provider_id, config, env)
         if provider is None and not all_providers and state == "missing":
             continue
-        rows += _rows(provider_id, config, state, catalogue)
+        try:
+            rows += _rows(provider_id, config, state, catalogue)
+        except ConfigError:
+            if provider is not None:
+                raise
     return Listing(rows=rows, state=state_of(catalogue.data), refreshed=refreshed)
 
 
@@ -137,14 +141,10 @@ def _rows(provider_id: str, config: Config, state: str, catalogue: Catalogue) ->
 
 
 def _recorded(provider: ProviderConfig, state: str) -> list[ModelRow]:
-    """The models of a recording; none of one that cannot be used, which `mcode doctor` tells more of."""
+    """The models of a recording.  Raises: ConfigError."""
     from mcode_exec.executor.tape import recorded_models
 
-    try:
-        models = recorded_models(provider)
-    except ConfigError:
-        return []
-    return [_row(info, "recorded", state, None) for info in models]
+    return [_row(info, "recorded", state, None) for info in recorded_models(provider)]
 
 
 def _row(info: ModelInfo, name: str, state: str, data_date: str | None) -> ModelRow:

@@ -36,6 +36,10 @@ async def refresh(env: Mapping[str, str], *, config: Config, data_dir: str | Non
     path = paths.catalogue_file(data)
     found = published(await fetch(address, env, connect_s=config.timeouts.connect_s), address)
     before, packaged = CatalogueData(path), CatalogueData()
+    if before.date is not None and found.date < before.date:
+        raise ConfigError(
+            f"what {address} serves is as of {found.date}, older than the data here ({before.date}), which stay"
+        )
     body = packed(
         found,
         address=address,

@@ -18,6 +18,7 @@ from mcode_exec.executor.outcome import TIMEOUT_FLAG, decode_result, stopped_bef
 from mcode_exec.executor.preparation import Prepared, prepare
 from mcode_exec.executor.turn import TurnRun
 from mcode_exec.output.sink import READER_GRACE_S, Sink
+from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import LimitHit, Result
 from mcode_exec.records.turn import Accepted, Replayed
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from mcode_exec.executor.settings import Settings
 
 T = TypeVar("T")
+
+_NOTHING_RECORDED = "the request was answered before; no model was called, and nothing was recorded"
 
 
 async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, abort: AbortScope) -> Result:
@@ -46,6 +49,8 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
             )
         await sink.session_known(admission.receipt.session_id)
         if isinstance(admission, Replayed):
+            if invocation.record is not None:
+                await sink.event(Notice(code="record.nothing", message=_NOTHING_RECORDED))
             return _replayed(admission, invocation)
         if not isinstance(admission, Accepted):
             raise AssertionError("submit answers with an acceptance or a replay")

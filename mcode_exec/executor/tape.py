@@ -24,6 +24,7 @@ from mcode_exec.recordings.replay import Replay, ReplayClock
 from mcode_exec.records.history import ToolCallBlock
 from mcode_exec.records.model import ModelInfo, ModelRef
 from mcode_exec.records.tool import ToolOutcome
+from mcode_exec.sessions.layout import history_paths
 from mcode_exec.tools import registry
 from mcode_exec.version import VERSION
 
@@ -106,7 +107,12 @@ class Tape:
         """Begin the recording.  Raises: OutputWriteFailedError."""
         self._runtime = runtime
         self._settings: Settings = prepared.settings
-        self._here = _places(runtime, prepared.choice.workspace)
+        session = prepared.choice.session
+        self._here = _places(
+            runtime,
+            workspace=prepared.choice.workspace,
+            session=history_paths(runtime.sessions_dir, session.history_relative_dir).directory,
+        )
         models = (prepared.model, *(model for model, _ in prepared.fallbacks))
         self._clock = ReplayClock(runtime.clock)
         self._prepared = prepared
@@ -175,11 +181,13 @@ class Tape:
         """Run a tool, or give back what it gave back in the recorded run."""
         replay = self._replays.get(callee.model.ref.provider_id)
         if replay is not None and self._provider(callee.model.ref).tools == "recorded":
-            outcome = replay.outcome(call.name, call.arguments)
+            outcome = replay.outcome(call.id, call.name, call.arguments)
         else:
+            if replay is not None:
+                replay.recognise(call.id, call.name, call.arguments)
             outcome = await registry.run(call.name, call.arguments, context)
         if self._recorder is not None:
-            self._recorder.keep_call(call.name, call.arguments, outcome)
+            self._recorder.keep_call(call.id, call.name, call.arguments, outcome)
         return outcome
 
     def notices(self) -> tuple[tuple[str, str], ...]:
@@ -200,9 +208,10 @@ class Tape:
             self._recorder.check()
 
 
-def _places(runtime: Runtime, workspace: str) -> tuple[Place, ...]:
+def _places(runtime: Runtime, *, workspace: str, session: str) -> tuple[Place, ...]:
     named = {
         "workspace": workspace,
+        "session": session,
         "data": runtime.data,
         "home": paths.home(runtime.env),
         "temp": paths.temp_base(runtime.env),

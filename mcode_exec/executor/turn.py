@@ -199,6 +199,9 @@ class TurnRun:
         )
         try:
             await loop.run()
+        except McodeError:
+            await self._say_notices(() if tape is None else tape.notices())
+            raise
         finally:
             await door.settle()
         if tape is not None:

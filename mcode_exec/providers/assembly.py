@@ -256,7 +256,7 @@ def _is_blank(text: str) -> bool:
     return all(char.isspace() or char in _INVISIBLE for char in text)
 
 
-LENGTH_LABELS = frozenset({"length", "max_tokens", "max_output_tokens", "model_context_window_exceeded"})
+LENGTH_LABELS = frozenset({"length", "max_tokens", "max_output_tokens"})
 #: labels that promise calls are here too: without a call the text is the answer
 STOP_LABELS = frozenset(
     {"stop", "eos", "end_turn", "stop_sequence", "completed", "tool_calls", "tool_use", "function_call"}

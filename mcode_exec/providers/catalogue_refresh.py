@@ -146,8 +146,15 @@ def published(body: bytes, address: str) -> Published:
             models[provider_id] = readable
     count = sum(map(len, models.values()))
     date = newest_day(model.last_updated for entries_ in models.values() for model in entries_.values())
-    if not count or date is None or left_out * _MOST_UNREADABLE > count + left_out:
-        raise _foreign(url, "is no catalogue in the shape of models.dev", body)
+    why = None
+    if not count:
+        why = "it describes no model"
+    elif left_out * _MOST_UNREADABLE > count + left_out:
+        why = f"{left_out} of its {count + left_out} entries are not understood"
+    elif date is None:
+        why = "none of its models has a last_updated, so nobody could tell how old it is"
+    if date is None or why is not None:
+        raise _foreign(url, f"is no catalogue in the shape of models.dev: {why}", body)
     return Published(date=date, models=models, left_out=left_out)
 
 

@@ -70,6 +70,8 @@ class Reader(AnswerReader):
             if not isinstance(delta, dict):
                 # MiniMax says the whole message once more when all of it has been told
                 delta = as_object(choice.get("message")) if self.draft.is_empty else {}
+            if "message" in choice and not self.draft.is_empty and _repeats(delta, choice["message"]):
+                delta = {}  # the same in the delta's place
             if delta:
                 self._take_delta(delta)
             label = choice.get("finish_reason")
@@ -212,6 +214,12 @@ class Reader(AnswerReader):
 
     def usage(self) -> Usage:
         return chat_usage(self.counts)
+
+
+def _repeats(delta: dict[str, Any], message: Any) -> bool:
+    """Whether a delta is no piece but the whole message, as it stands beside it."""
+    content = as_object(message).get("content")
+    return bool(content) and delta.get("content") == content
 
 
 def _begins_anew(call: CallPart, wire_id: str, name: str, arguments: str) -> bool:

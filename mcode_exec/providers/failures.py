@@ -32,7 +32,9 @@ def from_response(status: int, headers: Headers, body: bytes, now_ms: int) -> Mo
     hint = retry_after_ms(headers, now_ms)
     report, is_foreign = _read_body(body)
     code = class_of(status, report, is_foreign=is_foreign)
-    said = report.message or (shown(body) if body.strip() else "no explanation")
+    said = report.message or (
+        _page(body) if is_foreign else shown(body) if body.strip() else "no explanation"
+    )
     # 407 is never the provider's word: plain http leads through a proxy without a tunnel
     message = f"the {'proxy' if status == 407 else 'provider'} answered {status}: {said}"
     if code == "LLM_BAD_RESPONSE":
@@ -126,6 +128,15 @@ def _as_id(value: str | None) -> str | None:
 def shown(body: bytes) -> str:
     """The beginning of a body, for people."""
     return body[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
+
+
+def _page(body: bytes) -> str:
+    """What an HTML page calls itself: a firewall's or a gateway's word, not the provider's."""
+    import re
+
+    title = re.search(rb"<title[^>]*>(.{1,200}?)</title", body[:8192], re.IGNORECASE | re.DOTALL)
+    shown_title = f" ({' '.join(title[1].decode('utf-8', 'replace').split())})" if title else ""
+    return f"an HTML page{shown_title}, no answer of the provider's own"
 
 
 def _shown_value(value: Any) -> str:

@@ -26,6 +26,8 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 #: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
 _USAGE_S = 2.0
 _DONE_S = 0.2
+#: Anthropic's word for an answer that cannot be gone on with
+_FULL = "model_context_window_exceeded"
 #: what may stand before a body without being part of it
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 #: how much of it is read through before what follows is taken for a stream
@@ -178,6 +180,9 @@ def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
     if found.refusal is not None:
         said = failures.printable(f"the model refused to answer: {found.refusal}")
         raise failure_with("LLM_CONTENT_REFUSED", said, request_id=request_id, usage=usage)
+    if reader.label == _FULL:
+        full = "the context window was full before the answer was over"
+        raise failure_with("LLM_CONTEXT_OVERFLOW", full, request_id=request_id, usage=usage)
     if found.failure_label is not None:
         broke = f"the provider broke its answer off ({found.failure_label})"
         raise failure_with("LLM_UPSTREAM_ERROR", broke, request_id=request_id, usage=usage)

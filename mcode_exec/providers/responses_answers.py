@@ -155,7 +155,7 @@ class Reader(AnswerReader):
         self._take_untold(as_list(response.get("output")))
         merge_counts(self.counts, response.get("usage"))
         status = as_text(response.get("status")) or "completed"
-        if status == "failed":
+        if status in ("failed", "cancelled"):
             self._fail_response(response)
         reason = as_text(as_object(response.get("incomplete_details")).get("reason"))
         self.label = reason or status

@@ -72,12 +72,14 @@ def moved(places: Sequence[Place], here: Sequence[Place]) -> list[tuple[str, str
     return sorted(pairs, key=lambda pair: -len(pair[0]))
 
 
-def finder(pairs: Sequence[tuple[str, str]]) -> Any:
-    """What finds the first of each pair in a text, to put the second in its place."""
-    if not pairs:
+def finder(directories: Sequence[tuple[str, str]], ids: Sequence[tuple[str, str]] = ()) -> Any:
+    """What finds the first of each pair in a text, to put the second in its place; directories longest first."""
+    new = dict((*directories, *ids))
+    if not new:
         return lambda _text: ()
-    new = dict(pairs)
-    pattern = re.compile(rf"(?:{'|'.join(re.escape(old) for old, _ in pairs)})(?![\w.-]*\w)")
+    kinds = [rf"(?:{'|'.join(re.escape(old) for old, _ in directories)})(?![\w.-]*\w)"] if directories else []
+    kinds += [re.escape(old) for old, _ in ids]
+    pattern = re.compile("|".join(kinds))
     return lambda text: [(m.start(), m.end(), new[m.group()]) for m in pattern.finditer(text)]
 
 

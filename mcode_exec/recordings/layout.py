@@ -15,21 +15,29 @@ from __future__ import annotations
 import os
 import re
 import stat
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
 from mcode_exec.errors import ConfigError, InvocationError
-from mcode_exec.paths import DIR_MODE, FILE_MODE
+from mcode_exec.paths import FILE_MODE, make_private_dir
 from mcode_exec.records.model import WireFormat
 from mcode_exec.records.tool import ToolOutcome
 
 MANIFEST = "recording.json"
 TOOLS = "tools.jsonl"
 _NAME = re.compile(r"recording\.json|tools\.jsonl|\d{4,}\.(?:json|request\.json|response)")
+_REQUEST = re.compile(r"\d{4,}\.request\.json")
 FORMAT = "mcode-recording"
 VERSION = 1
+
+# what stands in a recording may be anybody's
+Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+Tokens = Annotated[int, msgspec.Meta(ge=1, le=1 << 40)]
+Status = Annotated[int, msgspec.Meta(ge=100, le=599)]
+#: largest file that is read
+_MAX_BYTES = 256 * 1024 * 1024
 
 #: how an exchange ended: the body was over | the reader had enough | the reader gave it up | it broke
 End = Literal["complete", "released", "given-up", "failed"]
@@ -49,8 +57,8 @@ class RecordedModel(Struct, frozen=True, kw_only=True, rename="camel"):
     model_id: str
     api: WireFormat
     base_url: str
-    context_tokens: int
-    output_tokens: int
+    context_tokens: Tokens
+    output_tokens: Tokens
     takes_tools: bool
     takes_images: bool
     reasons: bool
@@ -82,19 +90,21 @@ class Exchange(Struct, frozen=True, kw_only=True, rename="camel"):
     url: str
     headers: list[tuple[str, str]]
     #: None: no answer began
-    status: int | None = None
+    status: Status | None = None
     response_headers: list[tuple[str, str]] = []
-    head_ms: int = 0
+    head_ms: Count = 0
     #: [milliseconds, bytes] of each piece
-    pieces: list[tuple[int, int]] = []
+    pieces: list[tuple[Count, Count]] = []
     end: End
-    end_ms: int = 0
+    end_ms: Count = 0
     failure: Failure | None = None
 
 
 class RecordedCall(Struct, frozen=True, kw_only=True, rename="camel"):
     """One tool call that was run."""
 
+    #: the id it had in that run
+    id: str
     name: str
     arguments: dict[str, Any]
     outcome: ToolOutcome
@@ -151,9 +161,11 @@ def load(directory: str) -> Recording:
         raise ConfigError(
             f"{path} is of version {manifest.version} of {manifest.format!r}; this mcode reads version {VERSION}"
         )
-    requests = 0
-    while os.path.isfile(request_path(directory, requests + 1)):
-        requests += 1
+    numbers = {int(name[:-13]) for name in os.listdir(directory) if _REQUEST.fullmatch(name)}
+    requests = max(numbers, default=0)
+    if len(numbers) != requests:
+        missing = min(set(range(1, requests)) - numbers)
+        raise ConfigError(f"{directory} is damaged: it lacks {os.path.basename(request_path('', missing))}")
     return Recording(directory=directory, manifest=manifest, requests=requests, calls=_calls(directory))
 
 
@@ -182,8 +194,11 @@ def read(path: str) -> bytes:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb") as opened:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode):
                 raise ConfigError(f"{path} is no regular file")
+            if status.st_size > _MAX_BYTES:
+                raise ConfigError(f"{path} is larger than anything that is recorded")
             return opened.read()
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
@@ -204,13 +219,14 @@ def names_to_replace(directory: str) -> list[str]:
 
 def make_directory(directory: str) -> None:
     """Make the directory of a recording, private; one of the user's is taken as it is.  Raises: OSError."""
-    os.makedirs(directory, mode=DIR_MODE, exist_ok=True)
+    make_private_dir(directory)
 
 
 def write(path: str, data: bytes, *, flags: int = os.O_TRUNC) -> None:
     """Write a file that only its owner reads.  Raises: OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags, FILE_MODE)
     try:
+        os.fchmod(fd, FILE_MODE)  # whatever the umask
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]

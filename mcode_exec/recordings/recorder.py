@@ -86,9 +86,11 @@ class Recorder:
         """A transport that is recorded."""
         return _RecordedTransport(self, transport)
 
-    def keep_call(self, name: str, arguments: Mapping[str, Any], outcome: ToolOutcome) -> None:
+    def keep_call(self, call_id: str, name: str, arguments: Mapping[str, Any], outcome: ToolOutcome) -> None:
         """One tool call and what it gave back."""
-        call = msgspec.to_builtins(RecordedCall(name=name, arguments=dict(arguments), outcome=outcome))
+        call = msgspec.to_builtins(
+            RecordedCall(id=call_id, name=name, arguments=dict(arguments), outcome=outcome)
+        )
         self._write(layout.TOOLS, msgspec.json.encode(self._redactor.json(call)) + b"\n", flags=os.O_APPEND)
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import MODEL_CALL_CODES, ModelCallError
+from mcode_exec.ids import is_call_id
 from mcode_exec.providers.failures import Headers, printable
 from mcode_exec.providers.url import Url
 from mcode_exec.recordings.comparison import Normal, differences, finder, moved
@@ -69,8 +70,10 @@ class Replay:
         self._is_strict = is_strict
         self._asked = 0
         self._calls = list(recording.calls)
-        pairs = () if is_strict else moved(recording.manifest.places, self._here)
-        self._move: Find = finder(pairs)
+        self._moved = [] if is_strict else moved(recording.manifest.places, self._here)
+        #: ids of recorded calls and of those that are now what they were
+        self._ids: list[tuple[str, str]] = []
+        self._move: Find = finder(self._moved)
 
     @property
     def left(self) -> int:
@@ -127,18 +130,28 @@ class Replay:
         is_same = self._recording.request(self._asked) == self._recording.request(following)
         return f"recorded-{following}" if is_same else None
 
-    def outcome(self, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
+    def outcome(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> ToolOutcome:
         """What a call of a tool gave back in the recorded run.  Raises: ModelCallError: REPLAY_MISMATCH."""
-        wanted = self._normal(self._here).json(self._redactor.json(dict(arguments)))
-        for call in self._calls:
-            if call.name == name and self._is_call(call, wanted):
-                self._calls.remove(call)
-                return self._here_now(call.outcome)
+        call = self.recognise(call_id, name, arguments)
+        if call is not None:
+            return self._here_now(call.outcome)
         raise ModelCallError(
             _MISMATCH,
             f"the recording {self._recording.directory} holds no result for this call of {printable(name)}: "
             f'{printable(json.dumps(arguments)[:300])} (tools = "live" runs it)',
         )
+
+    def recognise(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> RecordedCall | None:
+        """The recorded call that this one is; from here on its id stands for that one's."""
+        wanted = self._normal(self._here).json(self._redactor.json(dict(arguments)))
+        for call in self._calls:
+            if call.name == name and self._is_call(call, wanted):
+                self._calls.remove(call)
+                if not self._is_strict and is_call_id(call.id):
+                    self._ids.append((call.id, call_id))
+                    self._move = finder(self._moved, self._ids)
+                return call
+        return None
 
     def _is_call(self, call: RecordedCall, wanted: Any) -> bool:
         recorded = self._normal(self._recording.manifest.places).json(call.arguments)

@@ -9,7 +9,7 @@ MIN_SECRET_CHARS = 8
 
 
 def forms_of(value: str) -> set[str]:
-    """The value as it may stand in a text: plain, percent-encoded, in base64, escaped in JSON or HTML."""
+    """The value as it may stand in a text: plain, percent-encoded, in base64, escaped in JSON (twice too) or HTML."""
     raw = value.encode("utf-8", "surrogatepass")
     forms = {
         value,
@@ -18,7 +18,9 @@ def forms_of(value: str) -> set[str]:
         _percent(raw, digits="02x"),
         _percent(raw, kept=b"/"),
     }
-    forms.update(_json_escaped(value))
+    for escaped in _json_escaped(value):
+        # arguments of a call are a JSON text inside another
+        forms.update((escaped, *_json_escaped(escaped)))
     forms.update(_html_escaped(value))
     forms.update(_base64_cores(raw))
     return {form for form in forms if len(form) >= MIN_SECRET_CHARS}

@@ -447,4 +447,6 @@ def test_doctor_and_models_know_replays(mcode: Mcode, peer: Peer, tmp_path: Path
     assert (row["model"], row["source"], row["input"]) == ("tape/big-1", "recording", None)
     assert (row["context"], row["output"]) == (200_000, 16_384)
     (tmp_path / "rec" / "recording.json").unlink()
-    mcode.run("models", "tape").check()
+    assert "is no recording" in mcode.run("models", "tape").check(3).err
+    assert "is no recording" in mcode.run("doctor").out
+    mcode.run("models").check()
