@@ -6,7 +6,7 @@ Made only for such a turn; imported by no other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -43,6 +43,8 @@ def target_of(directory: str, env: Mapping[str, str], data: str | None) -> str:
 
     Raises: InvocationError, ConfigError, OutputWriteFailedError.
     """
+    if directory == "-":
+        raise InvocationError(f"{FLAG} wants a directory, and - is none; ./- would be one")
     path = paths.user_path(directory, env, name=FLAG)
     if data is not None and paths.is_kept(path, data):
         raise OutputWriteFailedError(
@@ -63,15 +65,15 @@ def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
     """A model of a recording, with what its requests depend on.  Raises: ConfigError, ModelUnknownError."""
     assert provider.path is not None, "the configuration was checked"
     recording = layout.load(provider.path)
-    models = recording.manifest.models
-    model = next((one for one in models if one.model_id == ref.model_id), None)
+    models = _named(recording.manifest.models)
+    model = models.get(ref.model_id)
     if model is None:
-        known = ", ".join(f"{ref.provider_id}/{one.model_id}" for one in models) or "none"
+        known = ", ".join(f"{ref.provider_id}/{name}" for name in models) or "none"
         raise ModelUnknownError(
             f"the recording {provider.path} has no model {ref.model_id!r}; it has: {known}"
         )
     return Reach(
-        info=_info(model, ref),
+        info=_info(model, structs.replace(ref, model_id=model.model_id)),
         endpoint=Endpoint(
             provider_id=model.provider_id, api=model.api, base_url=model.base_url, api_key=None, auth="none"
         ),
@@ -83,8 +85,17 @@ def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
 def recorded_models(provider: ProviderConfig) -> list[ModelInfo]:
     """The models of a recording.  Raises: ConfigError."""
     assert provider.path is not None, "the configuration was checked"
-    models = layout.load(provider.path).manifest.models
-    return [_info(one, ModelRef(provider_id=provider.name, model_id=one.model_id)) for one in models]
+    models = _named(layout.load(provider.path).manifest.models)
+    return [_info(one, ModelRef(provider_id=provider.name, model_id=name)) for name, one in models.items()]
+
+
+def _named(models: Sequence[RecordedModel]) -> dict[str, RecordedModel]:
+    """The models by the names they are called by: with their provider's where two have the same."""
+    ids = [one.model_id for one in models]
+    return {
+        one.model_id if ids.count(one.model_id) == 1 else f"{one.provider_id}/{one.model_id}": one
+        for one in models
+    }
 
 
 def _info(model: RecordedModel, ref: ModelRef) -> ModelInfo:
@@ -184,6 +195,7 @@ class Tape:
             outcome = replay.outcome(call.id, call.name, call.arguments)
         else:
             if replay is not None:
+                replay.check_whole(call.name, call.arguments)
                 replay.recognise(call.id, call.name, call.arguments)
             outcome = await registry.run(call.name, call.arguments, context)
         if self._recorder is not None:

@@ -113,7 +113,7 @@ def _compare(recorded: Any, now: Any, at: str, found: list[str]) -> None:
         for index, (one, other) in enumerate(zip(recorded, now, strict=False)):
             _compare(one, other, f"{at}[{index}]", found)
     elif not _is_same(recorded, now):
-        found.append(f"{at}: recorded {_shown(recorded, now)}, now {_shown(now, recorded)}")
+        found.append(f"{at or 'all of it'}: recorded {_shown(recorded, now)}, now {_shown(now, recorded)}")
 
 
 def _is_same(recorded: Any, now: Any) -> bool:

@@ -21,7 +21,7 @@ from mcode_exec.providers.transport import Response, Transport
 from mcode_exec.providers.url import Url
 from mcode_exec.recordings import layout
 from mcode_exec.recordings.layout import End, Exchange, Failure, Manifest, RecordedCall
-from mcode_exec.recordings.rewriting import recut, rewritten
+from mcode_exec.recordings.rewriting import masked, recut
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.redaction import MASK, Redactor
 
@@ -113,7 +113,7 @@ class Recorder:
 
     def end(self, number: int, exchange: Exchange, body: bytes) -> None:
         """An exchange that is over, with the bytes of its answer."""
-        kept = self._masked_answer(body)
+        kept = self._masked(body)
         if len(kept) != len(body):
             exchange = msgspec.structs.replace(exchange, pieces=recut(exchange.pieces, len(kept)))
         if exchange.status is not None:
@@ -129,11 +129,7 @@ class Recorder:
             self._failure = self._failure or _failed(self._directory, error)
 
     def _masked(self, data: bytes) -> bytes:
-        return self._redactor.bytes(data)
-
-    def _masked_answer(self, body: bytes) -> bytes:
-        spans = self._redactor.spans
-        return rewritten(body, lambda text: [(start, end, MASK) for start, end in spans(text)])
+        return masked(data, self._redactor)
 
 
 class _RecordedTransport:

@@ -20,9 +20,9 @@ from mcode_exec.providers.failures import Headers, printable
 from mcode_exec.providers.url import Url
 from mcode_exec.recordings.comparison import Normal, differences, finder, moved
 from mcode_exec.recordings.layout import Exchange, Place, RecordedCall, Recording
-from mcode_exec.recordings.rewriting import Find, recut, rewritten
+from mcode_exec.recordings.rewriting import Find, masked, recut, rewritten
 from mcode_exec.records.tool import ToolOutcome
-from mcode_exec.redaction import Redactor
+from mcode_exec.redaction import MASK, Redactor
 from mcode_exec.version import VERSION
 
 _MISMATCH = "REPLAY_MISMATCH"
@@ -141,6 +141,15 @@ class Replay:
             f'{printable(json.dumps(arguments)[:300])} (tools = "live" runs it)',
         )
 
+    def check_whole(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Raise ModelCallError: REPLAY_MISMATCH for a call that cannot be run: what was masked is not known."""
+        if MASK in json.dumps(arguments):
+            raise ModelCallError(
+                _MISMATCH,
+                f"a secret of this call of {printable(name)} is masked in the recording, so it cannot be run "
+                f'(tools = "recorded" gives back what it gave): {printable(json.dumps(arguments)[:200])}',
+            )
+
     def recognise(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> RecordedCall | None:
         """The recorded call that this one is; from here on its id stands for that one's."""
         wanted = self._normal(self._here).json(self._redactor.json(dict(arguments)))
@@ -162,7 +171,7 @@ class Replay:
         return msgspec.structs.replace(outcome, content=text.decode("utf-8", "surrogateescape"))
 
     def _compare(self, number: int, body: bytes) -> None:
-        recorded, now = self._recording.request(number), self._redactor.bytes(body)
+        recorded, now = self._recording.request(number), masked(body, self._redactor)
         if self._is_strict:
             if recorded != now:
                 raise self._mismatch(number, [_first_byte(recorded, now)])

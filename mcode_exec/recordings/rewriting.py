@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mcode_exec.redaction import MASK, Redactor
+
 #: where words stand in a text, and what takes their place: ascending, disjoint
 Find = Callable[[str], Sequence[tuple[int, int, str]]]
 
@@ -28,7 +30,15 @@ def rewritten(body: bytes, find: Find) -> bytes:
     found = find(text)
     if found:
         body = _replaced(text, found).encode("utf-8", "surrogateescape")
+    if body[:1] in (b"{", b"["):
+        return _in_json(body, find)
     return _across_events(body, find) if b"data:" in body else body
+
+
+def masked(body: bytes, redactor: Redactor) -> bytes:
+    """`body` with its secrets masked."""
+    spans = redactor.spans
+    return rewritten(body, lambda text: [(start, end, MASK) for start, end in spans(text)])
 
 
 def recut(pieces: Sequence[tuple[int, int]], size: int) -> list[tuple[int, int]]:
@@ -50,6 +60,20 @@ class _Event:
         self.lines: list[int] = []
         self.value: Any = None
         self.is_changed = False
+
+
+def _in_json(body: bytes, find: Find) -> bytes:
+    """One JSON text: words that its escapes hide are found as well."""
+    event = _Event(0)
+    try:
+        event.value = json.loads(body)
+    except (ValueError, RecursionError):
+        return body
+    for _, holder, name in _texts(event.value):
+        _rewrite_pieces([(event, holder, name)], find)
+    if not event.is_changed:
+        return body
+    return json.dumps(event.value, separators=(",", ":")).encode()
 
 
 def _across_events(body: bytes, find: Find) -> bytes:

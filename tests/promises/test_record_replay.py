@@ -282,6 +282,78 @@ api_key = "${{FAKE_KEY}}"
     assert switch["to"] == {"providerId": "tape", "modelId": "small-1"}
 
 
+def test_two_models_of_one_name_are_told_apart_by_their_providers(
+    mcode: Mcode, peer: Peer, tmp_path: Path, api: str
+) -> None:
+    spare = f'[providers.spare]\napi = "{CHAT}"\nbase_url = "{peer.url}/v1"\napi_key = "${{FAKE_KEY}}"'
+    mcode.configure(retry="max_retries = 0", tables=spare)
+    peer.script(status(503), say("from the spare"))
+    mcode.exec("go", "--fallback-model", "spare/big-1", "--record", tmp_path / "rec").check()
+    replay_with(mcode, tmp_path / "rec")
+    both = ("--model", "tape/fake/big-1", "--fallback-model", "tape/spare/big-1")
+    assert mcode.exec("go", *both).check().out == "from the spare\n"
+    assert "tape/spare/big-1" in play(mcode, "go").check(3).err
+
+
+@pytest.mark.parametrize("tools", ["recorded", "live"])
+def test_a_tool_output_that_was_cut_is_the_same_in_the_replay(
+    mcode: Mcode, peer: Peer, tmp_path: Path, api: str, tools: str
+) -> None:
+    peer.script(call("bash", {"command": "seq 1 6000"}), say("cut"))
+    mcode.exec("go", "--record", tmp_path / "rec").check()
+    replay_with(mcode, tmp_path / "rec", f'tools = "{tools}"')
+    assert play(mcode, "go").check().out == "cut\n"
+    assert play(mcode, "go", "--ephemeral").check().out == "cut\n"
+
+
+def test_a_command_whose_secret_is_masked_is_not_run(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    peer.script(call("bash", {"command": "touch sesame-9f8e7d6c5b4a"}), say("done"))
+    mcode.exec("go", "--record", tmp_path / "rec", env={"MY_TOKEN": "sesame-9f8e7d6c5b4a"}).check()
+    replay_with(mcode, tmp_path / "rec", 'tools = "live"')
+    assert "is masked in the recording" in play(mcode, "go").check(4).err
+    assert not any("*" in path.name for path in mcode.workspace.iterdir())
+
+
+def test_a_recording_is_private_whatever_the_umask(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    old = os.umask(0o777)
+    try:
+        running = mcode.start("exec", "go", "--record", str(tmp_path / "rec"))
+    finally:
+        os.umask(old)
+    running.finish().check()
+    assert oct((tmp_path / "rec").stat().st_mode & 0o777) == "0o700"
+    assert {oct(path.stat().st_mode & 0o777) for path in (tmp_path / "rec").iterdir()} == {"0o600"}
+
+
+@pytest.mark.parametrize(
+    "secret", ['pa"ss-zz9x"word', "-----BEGIN X-----\nMIIabcdef123\nZZZtail99\n-----END X-----"]
+)
+def test_a_secret_that_is_escaped_twice_is_masked(
+    mcode: Mcode, peer: Peer, tmp_path: Path, api: str, secret: str
+) -> None:
+    peer.script(
+        call("write", {"file_path": "key.json", "content": json.dumps({"key": secret})}),
+        call("bash", {"command": "cat key.json"}),
+        say("done"),
+    )
+    mcode.exec("go", "--record", tmp_path / "rec", env={"MY_PASSWORD": secret}).check()
+    everything = b"".join(path.read_bytes() for path in (tmp_path / "rec").iterdir())
+    assert b"MIIabcdef123" not in everything
+    assert b"ss-zz9x" not in everything
+    replay_with(mcode, tmp_path / "rec")
+    assert play(mcode, "go", env={"MY_PASSWORD": secret}).check().out == "done\n"
+
+
+def test_a_request_that_was_answered_before_says_that_nothing_is_recorded(
+    mcode: Mcode, peer: Peer, tmp_path: Path
+) -> None:
+    mcode.exec("go", "--request-id", "r").check()
+    run = mcode.exec("go", "--request-id", "r", "--record", tmp_path / "rec", *STREAM).check()
+    assert [notice["code"] for notice in run.of_type("notice")] == ["record.nothing"]
+    assert not (tmp_path / "rec").exists()
+    mcode.exec("go", "--record", "-").check(2)
+
+
 def test_a_key_that_was_read_again_is_one_in_the_replay_too(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("first-key-1234")

@@ -119,10 +119,10 @@ def test_ids_that_are_swapped_are_a_difference() -> None:
         ({}, {"a": [1]}, ["a: not recorded, now [1]"]),
         ([1, 2], [1], [": recorded 2 entries, now 1"]),
         ("key is ***.", "key is hunter2.", []),
-        ("key is ***.", "key is hunter2", [": recorded 'key is ***.', now 'key is hunter2'"]),
+        ("key is ***.", "key is hunter2", ["all of it: recorded 'key is ***.', now 'key is hunter2'"]),
         ("***a***", "xxayy", []),
-        ("aa***aa", "aaa", [": recorded 'aa***aa', now 'aaa'"]),
-        ("x" * 100 + "A", "x" * 100 + "B", [f": recorded …'{'x' * 40}A', now …'{'x' * 40}B'"]),
+        ("aa***aa", "aaa", ["all of it: recorded 'aa***aa', now 'aaa'"]),
+        ("x" * 100 + "A", "x" * 100 + "B", [f"all of it: recorded …'{'x' * 40}A', now …'{'x' * 40}B'"]),
     ],
 )
 def test_a_difference_says_where_it_is(recorded: object, now: object, found: list[str]) -> None:
