@@ -96,7 +96,9 @@ async def list_models(
         try:
             rows += _rows(provider_id, config, state, catalogue)
         except ConfigError:
-            if provider is not None:
+            # one recording that cannot be used says nothing of other providers' models
+            own = config.providers.get(provider_id)
+            if provider is not None or own is None or own.api != "replay":
                 raise
     return Listing(rows=rows, state=state_of(catalogue.data), refreshed=refreshed)
 

@@ -321,8 +321,8 @@ def test_kept_data_that_are_damaged_or_old_are_not_used_and_that_is_said(mcode: 
     assert "is damaged" in run.err
     assert "fetched data are not used" in mcode.run("doctor").check().out
     site.body = catalogue().replace(b"2026-12-01", b"2020-12-01")
-    run = mcode.run("models", "anthropic", "--refresh", env=site.env).check()
-    assert "has data of 2020-12-01, the packaged ones are of 20" in run.err
+    run = mcode.run("models", "anthropic", "--refresh", env=site.env).check(3)
+    assert "is as of 2020-12-01, older than the data here" in run.err
     assert dry(mcode, SONNET)["limitsFrom"] == "catalogue"
 
 

@@ -143,7 +143,7 @@ def test_a_key_that_an_error_page_escapes_is_masked_too(mcode: Mcode, peer: Peer
         urllib.parse.quote(key),
         as_json.replace("/", "\\/"),
     ]
-    peer.script(status(401, f"<html>{' | '.join(said)} |</html>"))
+    peer.script(status(401, f"<html><title>{' | '.join(said)} |</title></html>"))
     run = mcode.exec("go", *STREAM, "-v", "--diagnostics-dir", "diag", env={"FAKE_KEY": key}).check(77)
     assert "*** | *** | *** | *** |" in run.result["error"]["message"]
     for form in said:
