@@ -44,6 +44,16 @@ def new_owner_token() -> str:
     return "own_" + _uuid_hex()
 
 
+def new_item_id() -> str:
+    """A queue item."""
+    return "qi_" + _uuid_hex()
+
+
+def new_signal_id() -> str:
+    """A steer or an abort."""
+    return "sig_" + _uuid_hex()
+
+
 def new_message_id() -> str:
     """An assistant or tool message; unique, and known before its stream begins."""
     return "msg-" + _uuid_hex()

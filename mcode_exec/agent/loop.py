@@ -15,7 +15,7 @@ from msgspec import structs
 
 from mcode_exec.agent.limits import check_before_call, check_spending, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
-from mcode_exec.agent.ports import AgentTask, Ports
+from mcode_exec.agent.ports import AgentTask, Ports, Steer
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import McodeError, ModelCallError
 from mcode_exec.ids import new_message_id
@@ -91,6 +91,8 @@ class AgentLoop:
         continuations = 0
         asked_again = False
         while True:
+            if not self._pieces:  # an answer that is cut into pieces is not interrupted
+                await self._take(await self._ports.steering())
             answer = await self._ask()
             calls = [block for block in answer.content if isinstance(block, ToolCallBlock)]
             text = _text_of(answer)
@@ -109,6 +111,9 @@ class AgentLoop:
                 self._pieces.append(text)
                 await self._commit_note(_GO_ON)
             elif text.strip() or any(piece.strip() for piece in self._pieces):
+                if await self._holds_close():
+                    self._pieces.clear()
+                    continue
                 self._state.answer = "".join((*self._pieces, text))
                 return
             elif not asked_again:
@@ -116,6 +121,33 @@ class AgentLoop:
             else:
                 self._answer_from_earlier_text()
                 return
+
+    async def _holds_close(self) -> bool:
+        """Take what machines have said meanwhile: it has no other turn to go to.  A person's words have the queue."""
+        steers = await self._ports.steering()
+        if not any(steer.is_machine for steer in steers):
+            return False
+        await self._take(steers)
+        return True
+
+    async def _take(self, steers: Sequence[Steer]) -> None:
+        """Make what was said part of the conversation, before the next call."""
+        for steer in steers:
+            message = Message(role="user", content=(TextBlock(text=steer.text),))
+            await self._ports.commit(
+                HistoryRecord(
+                    id=steer.message_id,
+                    turn_id=self._task.turn_id,
+                    at_ms=self._ports.now_ms(),
+                    message=message,
+                    steered_by=steer.producer,
+                )
+            )
+            self._messages.append(message)
+
+    async def take_all(self) -> None:
+        """What was said to a turn that is being stopped becomes part of its conversation."""
+        await self._take(await self._ports.steering())
 
     async def _ask(self) -> Answer:
         state, ports = self._state, self._ports

@@ -38,6 +38,16 @@ class Callee(Struct, frozen=True, kw_only=True):
     read_key: Callable[[], str | None] | None = None
 
 
+class Steer(Struct, frozen=True, kw_only=True):
+    """Words for the turn that runs, and the id of the message that they become."""
+
+    message_id: str
+    producer: str
+    text: str
+    #: of no person: the turn may not close before it is taken
+    is_machine: bool
+
+
 class AgentTask(Struct, frozen=True, kw_only=True):
     """One turn's fixed facts."""
 
@@ -66,6 +76,10 @@ class Ports(Protocol):
 
     async def commit(self, record: HistoryRecord, *, failed: tuple[Usage, ...] = ()) -> None:
         """Make a record permanent; the loop goes on only then."""
+        ...
+
+    async def steering(self) -> tuple[Steer, ...]:
+        """What was said to the turn since it last looked, oldest first."""
         ...
 
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:

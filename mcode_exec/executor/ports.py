@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mcode_exec.agent.ports import AgentTask, Callee
+from mcode_exec.agent.ports import AgentTask, Callee, Steer
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
@@ -25,6 +25,7 @@ from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.store.database import Store
 from mcode_exec.tools import registry
+from mcode_exec.turns.steering import pending_steers
 
 if TYPE_CHECKING:
     from mcode_exec.executor.tape import Tape
@@ -67,9 +68,25 @@ class TurnPorts:
         self._images = RequestImages(attachments.read)
         self._clock = clock
         self._set_phase = set_phase
+        #: steers that stand in history, though their rows may be still to come
+        self._taken: set[str] = set()
 
     async def commit(self, record: HistoryRecord, *, failed: tuple[Usage, ...] = ()) -> None:
+        if record.steered_by is not None:
+            self._taken.add(record.id)
         await self._door.commit(record, failed=tuple(self._attempt(usage) for usage in failed))
+
+    async def steering(self) -> tuple[Steer, ...]:
+        return tuple(
+            Steer(
+                message_id=signal.message_id,
+                producer=signal.producer,
+                text=signal.text,
+                is_machine=signal.is_machine,
+            )
+            for signal in await pending_steers(self._store, self._task.turn_id)
+            if signal.message_id is not None and signal.message_id not in self._taken
+        )
 
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
         await self._door.add_failed_attempts(message_id, tuple(self._attempt(usage) for usage in failed))

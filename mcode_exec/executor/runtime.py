@@ -107,11 +107,11 @@ class Runtime:
         _check_not_emptied(paths.database_file(self.data), self.sessions_dir)
         self._owner = Owner.hold(run_dir)
         self._store = await Store.open(paths.database_file(self.data), self.clock)
-        dead = await recover(self._store, self._owner, self.clock)
-        if dead:
+        recovered = await recover(self._store, self._owner, self.clock, self.sessions_dir)
+        if recovered.dead_owners:
             from mcode_exec.sandbox.strays import end_strays
 
-            await end_strays(dead)
+            await end_strays(recovered.dead_owners)
         self._remove_left()
 
     def _remove_left(self) -> None:

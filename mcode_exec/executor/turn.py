@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from mcode_exec.permissions.judge import Judge
 
 
+#: how long a stopped turn waits for what was said to it; source: turn-system notes, steering
+STEERING_S = 2.0
+
 #: the same whatever the number of the attempt, so that attempts that came to nothing are said once
 _ATTEMPT = (
     "[mcode: an earlier attempt of this same request did not succeed. What it has done stands above: "
@@ -107,6 +110,7 @@ class TurnRun:
         self._made_judge: Judge | None = None
         self._door: CommitDoor | None = None
         self._tape: Tape | None = None
+        self._agent: AgentLoop | None = None
 
     async def run(self) -> Result:
         """Run to the settled result."""
@@ -138,7 +142,10 @@ class TurnRun:
 
     async def _loop(self) -> None:
         try:
-            await self._converse()
+            if self._agent is not None and self._door is not None:
+                await self._go_on(self._agent, self._door)  # words came for a turn that was answered
+            else:
+                await self._converse()
         except McodeError as error:
             # What a server said may repeat our key, and from here the message goes into the store.
             error.args = (self._prepared.redactor.text(error.message), *error.args[1:])
@@ -194,11 +201,15 @@ class TurnRun:
             clock=runtime.clock,
             set_phase=self._set_phase,
         )
-        loop = AgentLoop(
+        self._agent = AgentLoop(
             task=task, ports=ports, judge=self._judge, state=self._state, messages=transcript(door.records)
         )
+        await self._go_on(self._agent, door)
+
+    async def _go_on(self, agent: AgentLoop, door: CommitDoor) -> None:
+        tape = self._tape
         try:
-            await loop.run()
+            await agent.run()
         except McodeError:
             await self._say_notices(() if tape is None else tape.notices())
             raise
@@ -285,6 +296,8 @@ class TurnRun:
     async def _conclude(self, ending: Ending) -> tuple[Result, bytes]:
         if isinstance(ending.error, InternalError):
             self._sink.bug(ending.error.__cause__ or ending.error)
+        if ending.outcome == "aborted":
+            await self._take_steering()
         leftovers = await self._surroundings.end_leftovers()
         result = outcome.conclude(
             ending,
@@ -303,6 +316,16 @@ class TurnRun:
             ),
         )
         return result, outcome.encode_result(result, self._prepared.redactor)
+
+    async def _take_steering(self) -> None:
+        """What was said to a turn that was stopped goes into its conversation, if it can in time; else settlement
+        makes queue items of it."""
+        if self._agent is None:
+            return
+        try:
+            await asyncio.wait_for(self._agent.take_all(), STEERING_S)
+        except (McodeError, TimeoutError):
+            pass
 
     def _model(self) -> ModelRef:
         """The last one that was called."""

@@ -53,7 +53,7 @@ def transcript(messages: Iterable[DisplayMessage]) -> str:
 
 def _author(message: DisplayMessage) -> str:
     if message.role != "assistant":
-        return message.role
+        return message.role if message.steered_by is None else f"{message.role} · steer"
     model = f"{message.provider_id}/{message.model_id}" if message.model_id else None
     return escape(" · ".join(name for name in ("assistant", message.agent, model) if name))
 

@@ -142,6 +142,20 @@ class PermissionDenied(Event, frozen=True, kw_only=True, tag="permission.denied"
     reason: str = ""
 
 
+class TurnQueued(Event, frozen=True, kw_only=True, tag="turn.queued"):
+    """The session is busy, and this submission stands in its line."""
+
+    #: how many stand ahead; 0: the next
+    position: int
+    item_id: str
+
+
+class SteerAccepted(Event, frozen=True, kw_only=True, tag="steer.accepted"):
+    """Words from outside were taken into the turn."""
+
+    text: str
+
+
 class Heartbeat(Event, frozen=True, kw_only=True, tag="heartbeat"):
     """Nothing was said for 15 seconds; the run is alive."""
 
@@ -191,6 +205,8 @@ AnyEvent = (
     | LlmRetry
     | ModelSwitched
     | PermissionDenied
+    | TurnQueued
+    | SteerAccepted
     | Heartbeat
     | Notice
     | TurnCompleted

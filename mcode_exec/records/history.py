@@ -117,6 +117,8 @@ class HistoryRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prefix: str | None = None
     #: why repair appended this record, if it did
     repair: str | None = None
+    #: who said this to a turn that was running, if somebody did
+    steered_by: str | None = None
 
 
 class GenerationHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -104,5 +104,7 @@ class DisplayMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
     finish_reason: str | None = None
     usage: Usage | None = None
     cost_usd: str | None = None
+    #: who said this to a turn that was running, if somebody did
+    steered_by: str | None = None
     #: true for the message that stands for compacted history
     summary: bool = False

@@ -26,6 +26,7 @@ from mcode_exec.records.event import (
     ModelSwitched,
     Notice,
     PermissionDenied,
+    SteerAccepted,
 )
 from mcode_exec.records.frame import (
     AttemptVoided,
@@ -99,6 +100,7 @@ def display_of(record: HistoryRecord, session_id: str, parent_id: str | None = N
         finish_reason=meta.finish_reason if meta else None,
         usage=meta.usage if meta else None,
         cost_usd=meta.cost_usd if meta else None,
+        steered_by=record.steered_by,
         summary=message.role == "summary",
     )
 
@@ -226,13 +228,14 @@ class EventProjector:
                     yield from self._result(block)
             return
         message = display_of(record, session_id)
-        if message is not None and message.role == "assistant":
+        if message is not None:
             yield from self.persisted((message,))
 
     def persisted(self, messages: Iterable[DisplayMessage]) -> Iterator[AnyEvent]:
         """Events of messages read back from the store; items already completed are not repeated."""
         for message in messages:
             if message.role != "assistant":
+                yield from self._steer(message)
                 continue
             for part in message.parts:
                 if isinstance(part, TextPart | ReasoningPart):
@@ -242,6 +245,13 @@ class EventProjector:
                     )
                 elif isinstance(part, ToolPart):
                     yield from self._tool_part(message.id, part)
+
+    def _steer(self, message: DisplayMessage) -> Iterator[AnyEvent]:
+        if message.steered_by is None or message.id in self._done:
+            return
+        self._done.add(message.id)
+        text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
+        yield SteerAccepted(text=text)
 
     def _tool_part(self, message_id: str, part: ToolPart) -> Iterator[AnyEvent]:
         key = item_id(message_id, part.index)

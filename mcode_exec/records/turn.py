@@ -16,11 +16,23 @@ RejectionReason = Literal[
     "invalid-session",
     "deleting",
     "ingress-conflict",
+    "aborted",
     "active-turn",
     "compaction-active",
     "session-mutating",
     "request-running",
+    "item-gone",
+    "priority-blocked",
+    "policy",
 ]
+#: how a submission stands to the queue
+Priority = Literal[
+    "ordinary", "retry-continuation", "turn-continuation", "paused-queue-send", "user-input-resume"
+]
+#: those that pass what stands ahead; source: turn-system notes, priority fence
+PASSING: frozenset[Priority] = frozenset(
+    ("retry-continuation", "turn-continuation", "paused-queue-send", "user-input-resume")
+)
 
 
 class TurnRequest(Struct, frozen=True, kw_only=True):
@@ -31,6 +43,12 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     #: digest of prompt, attachments and schema; never the input itself
     digest: str
     source: Source = "api"
+    priority: Priority = "ordinary"
+    #: the queue item that is delivered, or the place in line; and the claim it is delivered under
+    item_id: str | None = None
+    claim_token: str | None = None
+    #: `--paused-queue clear`: what a paused queue holds goes with acceptance
+    clears_paused: bool = False
     #: `--request-id`, and what it is unique in: `session:<id>` or `project:<id>`
     request_id: str | None = None
     request_scope: str | None = None
@@ -72,6 +90,8 @@ class Receipt(Struct, frozen=True, kw_only=True):
     code: str | None = None
     #: the encoded result object
     result: bytes | None = None
+    #: it ran a queue item
+    is_dispatched: bool = False
 
 
 class Accepted(Struct, frozen=True, kw_only=True):
@@ -80,11 +100,18 @@ class Accepted(Struct, frozen=True, kw_only=True):
     lease_token: str
     #: the lock of a dead or expired owner was taken over
     is_takeover: bool = False
+    #: queue items that it passed over, because nobody drains them or they are paused
+    passed_items: int = 0
+    is_queue_paused: bool = False
+    #: items of a paused queue that it took away
+    cleared_items: int = 0
 
 
 class Rejected(Struct, frozen=True, kw_only=True):
     reason: RejectionReason
     holder: Holder | None = None
+    #: what a policy said, when reason is `policy`
+    detail: str | None = None
     #: turn that holds the same request id, when reason is `request-running`
     receipt: Receipt | None = None
 

@@ -24,7 +24,7 @@ from mcode_exec.sessions.lines import Line
 from mcode_exec.sessions.masking import masked
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import calls_of
-from mcode_exec.store import message_rows, session_rows, turn_rows
+from mcode_exec.store import message_rows, queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Patience, Store
 
 
@@ -213,6 +213,10 @@ def write_record_rows(
     if message is None:
         return
     message_rows.put_message(masked(message, redactor))
+    if record.message.role == "user":
+        # What brought these words here has done its work: the queue's item, or the steer.
+        queue_rows.delete_by_turn(record.turn_id)
+        signal_rows.consume_message(record.id, record.at_ms)
     for call in calls_of(record.message):
         open_calls[call.id] = record.id
     meta = record.meta

@@ -176,6 +176,15 @@ class Store:
 
         return await self._retry(job, patience)
 
+    async def data_version(self) -> int:
+        """A number that changes when another connection has changed the database."""
+
+        def job() -> int:
+            (version,) = self._database.execute_sql("PRAGMA data_version").fetchone()
+            return int(version)
+
+        return await self._retry(job)
+
     async def guarded(
         self, check: Callable[[], None], function: Callable[[], T], patience: Patience | None = None
     ) -> T:

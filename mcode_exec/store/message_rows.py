@@ -5,6 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import msgspec
+from peewee import fn
 
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.usage import Usage
@@ -16,6 +17,9 @@ _decode = msgspec.json.Decoder(DisplayMessage).decode
 
 def put_message(message: DisplayMessage) -> None:
     """Insert a message, or replace the one with its id (a call got its result)."""
+    newest = Messages.select(fn.COALESCE(fn.MAX(Messages.revision), 0) + 1).where(
+        Messages.session_id == message.session_id
+    )
     Messages.insert(
         id=message.id,
         session_id=message.session_id,
@@ -23,7 +27,10 @@ def put_message(message: DisplayMessage) -> None:
         role=message.role,
         created_ms=message.created_ms,
         data=_encode(message),
-    ).on_conflict(conflict_target=(Messages.session_id, Messages.id), preserve=(Messages.data,)).execute()
+        revision=newest,
+    ).on_conflict(
+        conflict_target=(Messages.session_id, Messages.id), preserve=(Messages.data, Messages.revision)
+    ).execute()
 
 
 def find_message(session_id: str, message_id: str) -> tuple[int, DisplayMessage] | None:
@@ -60,6 +67,17 @@ def messages_before(session_id: str, before_row: int | None, limit: int) -> list
         query = query.where(Messages.row < before_row)
     rows = tuples(query.order_by(Messages.row.desc()).limit(limit))
     return [(row, _decode(data)) for row, data in reversed(rows)]
+
+
+def messages_changed(session_id: str, after_revision: int, limit: int) -> list[tuple[int, DisplayMessage]]:
+    """(revision, message) of what was written or changed after a revision, in the order of the changes."""
+    query = (
+        Messages.select(Messages.revision, Messages.data)
+        .where((Messages.session_id == session_id) & (Messages.revision > after_revision))
+        .order_by(Messages.revision)
+        .limit(limit)
+    )
+    return [(revision, _decode(data)) for revision, data in tuples(query)]
 
 
 def add_usage(

@@ -8,6 +8,9 @@ database.  A migration is one transaction: all of it or nothing.
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
+
 from peewee import SqliteDatabase
 
 from mcode_exec.errors import StoreFailedError
@@ -67,10 +70,71 @@ CREATE TABLE prefixes (digest TEXT NOT NULL PRIMARY KEY, body BLOB NOT NULL);
 CREATE TABLE repositories (directory_key TEXT NOT NULL PRIMARY KEY, identity TEXT NOT NULL);
 """
 
+_M003_QUEUE = """
+CREATE TABLE queue_items (
+    row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,
+    position INTEGER NOT NULL, state TEXT NOT NULL, source TEXT NOT NULL, digest TEXT NOT NULL,
+    payload BLOB NOT NULL, dedupe_key TEXT, turn_id TEXT NOT NULL UNIQUE, earlier_turns TEXT NOT NULL,
+    waiter TEXT, claim_owner TEXT, claim_token TEXT, claim_boot_id TEXT, claim_expires_ms INTEGER,
+    claim_expires_boot_ms INTEGER, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL);
+CREATE INDEX queue_items_order ON queue_items (session_id, position);
+CREATE UNIQUE INDEX queue_items_dedupe ON queue_items (session_id, dedupe_key)
+    WHERE dedupe_key IS NOT NULL;
+CREATE UNIQUE INDEX queue_items_claim ON queue_items (session_id) WHERE state = 'claimed';
+CREATE INDEX queue_items_waiter ON queue_items (session_id, position) WHERE waiter IS NOT NULL;
+CREATE INDEX queue_items_expiry ON queue_items (expires_ms);
+CREATE TABLE queue_pauses (
+    session_id TEXT NOT NULL PRIMARY KEY, reason TEXT NOT NULL, turn_id TEXT, at_ms INTEGER NOT NULL);
+CREATE TABLE queue_drainers (
+    session_id TEXT NOT NULL, owner TEXT NOT NULL, since_ms INTEGER NOT NULL,
+    PRIMARY KEY (session_id, owner));
+CREATE TABLE queue_wakes (session_id TEXT NOT NULL PRIMARY KEY, counter INTEGER NOT NULL);
+CREATE TABLE queue_removals (
+    item_id TEXT NOT NULL PRIMARY KEY, waiter TEXT NOT NULL, reason TEXT NOT NULL, turn_id TEXT,
+    at_ms INTEGER NOT NULL);
+CREATE TABLE turn_signals (
+    row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,
+    turn_id TEXT NOT NULL, kind TEXT NOT NULL, producer TEXT NOT NULL, idempotency_key TEXT,
+    is_machine INTEGER NOT NULL, text TEXT NOT NULL, message_id TEXT, state TEXT NOT NULL, reason TEXT,
+    item_id TEXT, created_ms INTEGER NOT NULL, settled_ms INTEGER);
+CREATE UNIQUE INDEX turn_signals_key ON turn_signals (session_id, producer, idempotency_key)
+    WHERE idempotency_key IS NOT NULL;
+CREATE INDEX turn_signals_turn ON turn_signals (turn_id, state, row);
+CREATE INDEX turn_signals_message ON turn_signals (message_id) WHERE message_id IS NOT NULL;
+CREATE INDEX turn_signals_session ON turn_signals (session_id, row);
+ALTER TABLE turn_receipts ADD COLUMN is_dispatched INTEGER NOT NULL DEFAULT 0;
+CREATE INDEX sessions_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL;
+ALTER TABLE messages ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+UPDATE messages SET revision = row;
+CREATE INDEX messages_revision ON messages (session_id, revision);
+CREATE TABLE session_changes (
+    row INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, kind TEXT NOT NULL,
+    at_ms INTEGER NOT NULL);
+CREATE TABLE tombstones (
+    session_id TEXT NOT NULL PRIMARY KEY, origin TEXT NOT NULL, at_ms INTEGER NOT NULL);
+CREATE TRIGGER session_created AFTER INSERT ON sessions BEGIN
+    INSERT INTO session_changes (session_id, kind, at_ms) VALUES (NEW.id, 'created', NEW.created_ms); END;
+CREATE TRIGGER session_updated AFTER UPDATE OF status, title, archived_ms, workspace, labels, model_id
+    ON sessions WHEN NEW.status IS NOT OLD.status OR NEW.title IS NOT OLD.title
+        OR NEW.archived_ms IS NOT OLD.archived_ms OR NEW.workspace IS NOT OLD.workspace
+        OR NEW.labels IS NOT OLD.labels OR NEW.model_id IS NOT OLD.model_id BEGIN
+    INSERT INTO session_changes (session_id, kind, at_ms) VALUES (NEW.id, 'updated', NEW.updated_ms); END;
+CREATE TRIGGER session_errored AFTER UPDATE OF status ON sessions
+    WHEN NEW.status = 'error' AND OLD.status IS NOT 'error' BEGIN
+    INSERT INTO session_changes (session_id, kind, at_ms) VALUES (NEW.id, 'error', NEW.updated_ms); END;
+CREATE TRIGGER session_diffed AFTER UPDATE OF summary ON sessions
+    WHEN NEW.summary IS NOT OLD.summary BEGIN
+    INSERT INTO session_changes (session_id, kind, at_ms) VALUES (NEW.id, 'diff', NEW.updated_ms); END;
+CREATE TRIGGER session_deleted AFTER DELETE ON sessions BEGIN
+    INSERT INTO session_changes (session_id, kind, at_ms)
+    VALUES (OLD.id, 'deleted', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)); END;
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
     ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
+    ("0003_queue", _M003_QUEUE),
 )
 
 VERSION = len(MIGRATIONS)
@@ -102,8 +166,18 @@ def migrate(database: SqliteDatabase, version: int, now_ms: int) -> None:
                 database.execute_sql(
                     "CREATE TABLE schema_migrations (name TEXT NOT NULL PRIMARY KEY, applied_ms INTEGER NOT NULL)"
                 )
-            for statement in script.split(";"):
-                if statement.strip():
-                    database.execute_sql(statement)
+            for statement in _statements(script):
+                database.execute_sql(statement)
             database.execute_sql("INSERT INTO schema_migrations VALUES (?, ?)", (name, now_ms))
             database.execute_sql(f"PRAGMA user_version = {number}")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of a script one by one; a trigger has semicolons within."""
+    statement = ""
+    for piece in script.split(";"):
+        statement += piece + ";"
+        if sqlite3.complete_statement(statement):
+            if statement.strip() != ";":
+                yield statement
+            statement = ""

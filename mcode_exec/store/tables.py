@@ -93,10 +93,16 @@ class Messages(Table):
     created_ms = BigIntegerField()
     #: a DisplayMessage
     data = BlobField()
+    #: increases with every change of a session's messages: what a watcher has not seen yet
+    revision = BigIntegerField()
 
     class Meta:
         table_name = "messages"
-        indexes = ((("session_id", "id"), True), (("session_id", "row"), False))
+        indexes = (
+            (("session_id", "id"), True),
+            (("session_id", "row"), False),
+            (("session_id", "revision"), False),
+        )
 
 
 class TokenUsage(Table):
@@ -165,6 +171,8 @@ class TurnReceipts(Table):
     reason = TextField(null=True)
     code = TextField(null=True)
     result = BlobField(null=True)
+    #: it ran a queue item
+    is_dispatched = IntegerField()
 
     class Meta:
         table_name = "turn_receipts"
@@ -183,6 +191,137 @@ class ClientRequests(Table):
         table_name = "client_requests"
         primary_key = False
         indexes = ((("request_scope", "request_id"), True),)
+
+
+class QueueItems(Table):
+    """Waiting submissions, and the places of those that wait themselves."""
+
+    row = AutoField()
+    id = TextField(unique=True)
+    session_id = TextField()
+    #: the order of the line; its row number until it is moved
+    position = BigIntegerField()
+    #: `queued` or `claimed`; at most one of a session is claimed
+    state = TextField()
+    source = TextField()
+    digest = TextField()
+    #: a QueuePayload
+    payload = BlobField()
+    dedupe_key = TextField(null=True)
+    #: fixed when it was submitted; another one for each delivery after that
+    turn_id = TextField(unique=True)
+    earlier_turns = TextField()
+    #: owner token of the process that stands in line itself; nobody else delivers this item
+    waiter = TextField(null=True)
+    claim_owner = TextField(null=True)
+    claim_token = TextField(null=True)
+    claim_boot_id = TextField(null=True)
+    claim_expires_ms = BigIntegerField(null=True)
+    claim_expires_boot_ms = BigIntegerField(null=True)
+    created_ms = BigIntegerField()
+    expires_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "queue_items"
+        indexes = ((("session_id", "position"), False), (("expires_ms",), False))
+
+
+class QueuePauses(Table):
+    session_id = TextField(primary_key=True)
+    reason = TextField()
+    turn_id = TextField(null=True)
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "queue_pauses"
+
+
+class QueueDrainers(Table):
+    """Processes that stand behind a session's items; `*` for those of every session."""
+
+    session_id = TextField()
+    owner = TextField()
+    since_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "queue_drainers"
+        primary_key = False
+        indexes = ((("session_id", "owner"), True),)
+
+
+class QueueWakes(Table):
+    """Counts the reasons to drain a session's queue; present once it has had an item."""
+
+    session_id = TextField(primary_key=True)
+    counter = BigIntegerField()
+
+    class Meta:
+        table_name = "queue_wakes"
+
+
+class QueueRemovals(Table):
+    """What became of an item that its waiter did not run; the waiter takes the row away."""
+
+    item_id = TextField(primary_key=True)
+    waiter = TextField()
+    reason = TextField()
+    turn_id = TextField(null=True)
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "queue_removals"
+
+
+class TurnSignals(Table):
+    """What other processes say to a running turn: steers and aborts."""
+
+    row = AutoField()
+    id = TextField(unique=True)
+    session_id = TextField()
+    turn_id = TextField()
+    #: `steer` or `abort`
+    kind = TextField()
+    producer = TextField()
+    idempotency_key = TextField(null=True)
+    #: 1: no person's words; holds the turn's close, and is never queued
+    is_machine = IntegerField()
+    text = TextField()
+    #: the user message it becomes
+    message_id = TextField(null=True)
+    #: `pending`, `consumed`, `requeued` or `dropped`
+    state = TextField()
+    reason = TextField(null=True)
+    #: the queue item that it became
+    item_id = TextField(null=True)
+    created_ms = BigIntegerField()
+    settled_ms = BigIntegerField(null=True)
+
+    class Meta:
+        table_name = "turn_signals"
+        indexes = ((("turn_id", "state", "row"), False), (("session_id", "row"), False))
+
+
+class SessionChanges(Table):
+    """Which sessions were made, changed, deleted: written by triggers, read by who watches all."""
+
+    row = AutoField()
+    session_id = TextField()
+    kind = TextField()
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "session_changes"
+
+
+class Tombstones(Table):
+    """Deleted sessions that an import would bring back."""
+
+    session_id = TextField(primary_key=True)
+    origin = TextField()
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "tombstones"
 
 
 class Prefixes(Table):
@@ -221,6 +360,14 @@ ALL_TABLES: tuple[type[Table], ...] = (
     SessionLocks,
     TurnReceipts,
     ClientRequests,
+    QueueItems,
+    QueuePauses,
+    QueueDrainers,
+    QueueWakes,
+    QueueRemovals,
+    TurnSignals,
+    SessionChanges,
+    Tombstones,
     Prefixes,
     Repositories,
     SchemaMigrations,

@@ -87,6 +87,7 @@ def delete_lock(session_id: str, token: str) -> bool:
 def _receipt(row: dict[str, Any]) -> Receipt:
     if row["result"] is not None:
         row["result"] = bytes(row["result"])
+    row["is_dispatched"] = bool(row["is_dispatched"])
     return Receipt(**row)
 
 
@@ -113,6 +114,7 @@ def insert_receipt(
     request_id: str | None,
     attempt: int,
     accepted_ms: int,
+    is_dispatched: bool = False,
 ) -> Receipt:
     """Write a receipt under the next sequence number; it becomes its request's newest attempt."""
     sequence = TurnReceipts.insert(
@@ -124,6 +126,7 @@ def insert_receipt(
         request_id=request_id,
         attempt=attempt,
         accepted_ms=accepted_ms,
+        is_dispatched=int(is_dispatched),
     ).execute()
     if request_id is not None and request_scope is not None:
         ClientRequests.replace(
@@ -139,6 +142,7 @@ def insert_receipt(
         accepted_ms=accepted_ms,
         request_id=request_id,
         request_scope=request_scope,
+        is_dispatched=is_dispatched,
     )
 
 

@@ -1,18 +1,18 @@
 """Admission: the one transaction that accepts or rejects a submission.
 
 Checks run in the order of docs/contract.md §5 and the first rejection wins:
-session exists and may run, being deleted, duplicate, active lock.  (A priority
-fence and policies stand between the active lock and acceptance once there is a
-queue.)  On acceptance lock row, sequence number, receipt and the session's new
-status are all present or all absent.
+session exists and may run, being deleted, duplicate, active lock, priority
+fence, policies.  On acceptance lock row, sequence number, receipt and the
+session's new status are all present or all absent.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mcode_exec.clock import Clock
+from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.session import Session
 from mcode_exec.records.turn import (
     Accepted,
@@ -23,9 +23,10 @@ from mcode_exec.records.turn import (
     Replayed,
     TurnRequest,
 )
-from mcode_exec.store import session_rows, turn_rows
+from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.fence import Passage, passage
 from mcode_exec.turns.lease import LEASE_S, is_expired
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.settlement import settle_as_dead
@@ -38,33 +39,66 @@ _REJECTED_BY: dict[LockKind, RejectionReason] = {
 }
 
 
+#: says inside the transaction why a submission may not run now, or None
+Policy = Callable[[TurnRequest], str | None]
+
+
 async def admit(
-    store: Store, owner: Owner, request: TurnRequest, clock: Clock, *, lease_s: float = LEASE_S
+    store: Store,
+    owner: Owner,
+    request: TurnRequest,
+    clock: Clock,
+    *,
+    lease_s: float = LEASE_S,
+    policies: Sequence[Policy] = (),
 ) -> Admission:
     """Accept or reject a submission.  A rejection is returned, never raised.
 
+    Of several policies the first that rejects wins.
     Raises: StoreBusyError after 10 s of contention; StoreFailedError.
     Cancellation: the transaction may still commit; ask again with the same turn id.
     Source: turn-system notes, admission.
     """
     token = "lease_" + os.urandom(16).hex()
-    return await store.write(lambda: _admit(owner, request, clock, token, lease_s))
+    return await store.write(lambda: _admit(owner, request, clock, token, lease_s, policies))
 
 
-def _admit(owner: Owner, request: TurnRequest, clock: Clock, token: str, lease_s: float) -> Admission:
+def _admit(
+    owner: Owner,
+    request: TurnRequest,
+    clock: Clock,
+    token: str,
+    lease_s: float,
+    policies: Sequence[Policy],
+) -> Admission:
     session = session_rows.find_session(request.session_id)
     if session is None or session.runtime != "pi-agent":
         return Rejected(reason="invalid-session")
     lock = turn_rows.find_lock(session.id)
     is_held = lock is not None and _is_held(lock, owner, clock, lease_s)
-    if lock is not None and lock.kind == "deletion" and is_held:
+    if lock is not None and lock.kind == "deletion":
+        # Sealed, whoever began it: a deletion that was cut short is finished, not undone.
         return Rejected(reason="deleting", holder=lock.holder())
     answered, attempt = _duplicate(request, lock, lambda held: _is_held(held, owner, clock, lease_s))
     if answered is not None:
         return answered
+    if signal_rows.pending(request.turn_id, "abort"):
+        return Rejected(reason="aborted")  # it was stopped before it could begin
     if lock is not None and is_held:
         return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
-    return _accept(session, owner, request, clock, token, lease_s, lock, attempt)
+    item = None
+    if request.item_id is not None:
+        item = queue_rows.find_item(request.item_id)
+        if item is None or item.turn_id != request.turn_id or item.claim_token != request.claim_token:
+            return Rejected(reason="item-gone")
+    passed = passage(request, item, owner, clock.now_ms())
+    if passed.is_blocked:
+        return Rejected(reason="priority-blocked")
+    for policy in policies:
+        detail = policy(request)
+        if detail is not None:
+            return Rejected(reason="policy", detail=detail)
+    return _accept(session, owner, request, clock, token, lease_s, lock, attempt, item, passed)
 
 
 def _is_held(lock: Lock, owner: Owner, clock: Clock, lease_s: float) -> bool:
@@ -115,6 +149,8 @@ def _accept(
     lease_s: float,
     lock: Lock | None,
     attempt: int,
+    item: QueueItem | None,
+    passed: Passage,
 ) -> Accepted:
     now_ms, lease_ms = clock.now_ms(), int(lease_s * 1000)
     wanted = Lock(
@@ -144,10 +180,25 @@ def _accept(
         request_id=request.request_id,
         attempt=attempt,
         accepted_ms=now_ms,
+        is_dispatched=item is not None and item.waiter is None,
     )
+    if item is not None and item.waiter is not None:
+        # The place is this turn's now, and nobody takes it away; the row goes with the prompt's commit.
+        queue_rows.claim_item(item.id, claim_owner=owner.token)
+    cleared = 0
+    if request.clears_paused and passed.is_paused:
+        cleared = queue_rows.delete_delivered(session.id)
+        queue_rows.delete_pause(session.id)
     changes = _session_changes(session, request, now_ms)
     session_rows.update_session(request.session_id, **changes)
-    return Accepted(receipt=receipt, lease_token=token, is_takeover=lock is not None)
+    return Accepted(
+        receipt=receipt,
+        lease_token=token,
+        is_takeover=lock is not None,
+        passed_items=0 if cleared else passed.passed,
+        is_queue_paused=passed.is_paused,
+        cleared_items=cleared,
+    )
 
 
 def _session_changes(session: Session, request: TurnRequest, now_ms: int) -> dict[str, object]:

@@ -18,7 +18,8 @@ from mcode_exec.faults import fault
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.store.database import Patience, Store
 from mcode_exec.turns.lease import LEASE_S, RENEW_S, LeaseKeeper
-from mcode_exec.turns.settlement import LEASE_REASONS, settle
+from mcode_exec.turns.listening import TurnEar
+from mcode_exec.turns.settlement import LEASE_REASONS, Settled, settle
 
 R = TypeVar("R")
 
@@ -39,6 +40,8 @@ async def execute(
 ) -> R:
     """Run `loop` under the lease and settle the turn with what `conclude` makes of its ending.
 
+    `loop` is called again, to go on, when words came for an answered turn before it was settled.
+
     `conclude` returns the result and its encoded form for the receipt; it is
     called a second time, with the storage error, if settlement itself fails.
     """
@@ -52,14 +55,9 @@ async def execute(
         lease_s=lease_s,
         renew_s=renew_s,
     )
-    keeper.start()
-    try:
-        ending = await _run(loop, abort)
-        result, encoded = await conclude(ending)
-    finally:
-        await keeper.stop()
+    ear = TurnEar(store, turn_id, abort)
 
-    async def settled(ending: Ending, encoded: bytes) -> bool:
+    async def settled(ending: Ending, encoded: bytes) -> Settled:
         return await settle(
             store,
             session_id=session_id,
@@ -71,19 +69,31 @@ async def execute(
             patience=patience,
         )
 
-    fault("before-settlement")
-    try:
-        if not await settled(ending, encoded) and ending.abort_reason not in LEASE_REASONS:
-            # The lease went between the last commit and now: what was said is not ours to settle any more.
-            ending = Ending(outcome="failed", abort_reason="lease-lost", error=LeaseLostError(_LOST))
+    while True:
+        keeper.start()
+        ear.start()
+        try:
+            ending = await _run(loop, abort)
             result, encoded = await conclude(ending)
-            await settled(ending, encoded)
-    except McodeError as error:
-        if ending.outcome == "aborted":
-            return result  # what ended it stays the answer; the next process settles the rest
-        # The turn's end could not be written: the result says so, whatever the model answered.
-        result, _ = await conclude(Ending(outcome="failed", error=error))
-    return result
+        finally:
+            await ear.stop()
+            await keeper.stop()
+        fault("before-settlement")
+        try:
+            outcome = await settled(ending, encoded)
+            if outcome == "steered":
+                continue  # words came behind the last look: the turn goes on with them
+            if outcome == "lost" and ending.abort_reason not in LEASE_REASONS:
+                # The lease went between the last commit and now: what was said is not ours to settle any more.
+                ending = Ending(outcome="failed", abort_reason="lease-lost", error=LeaseLostError(_LOST))
+                result, encoded = await conclude(ending)
+                await settled(ending, encoded)
+        except McodeError as error:
+            if ending.outcome == "aborted":
+                return result  # what ended it stays the answer; the next process settles the rest
+            # The turn's end could not be written: the result says so, whatever the model answered.
+            result, _ = await conclude(Ending(outcome="failed", error=error))
+        return result
 
 
 async def _run(loop: Callable[[], Awaitable[None]], abort: AbortScope) -> Ending:

@@ -1,45 +1,158 @@
-"""What a new process does first: end the turns of owners that are dead.
+"""What a new process does first: end the turns of owners that are dead, and free what they held.
 
 Their receipts are settled as `process-restart`, their sessions become
-`interrupted`, their locks go.  Sessions of live owners are not touched.
+`interrupted`, their locks go; claims are given back, places in line and drainers
+are forgotten, expired items leave.  What live owners have is not touched, nor is
+a session that is being deleted.  Doing it twice, or in two processes at once,
+changes nothing.
 """
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from mcode_exec.clock import Clock
-from mcode_exec.store import session_rows, turn_rows
+from mcode_exec.ids import user_message_id
+from mcode_exec.sessions.unfinished import written_ids
+from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.claims import is_live, recover_claims
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.queue import take_out
 from mcode_exec.turns.settlement import interrupt_session, settle_as_dead
 
 BATCH = 1000  # sessions per transaction; source: session-system notes
 
 
-async def recover(store: Store, owner: Owner, clock: Clock) -> tuple[str, ...]:
-    """Settle what dead owners left; the tokens of those owners (for ending their stray processes).
+class Recovered(Struct, frozen=True, kw_only=True):
+    """What one recovery has done."""
+
+    #: tokens of the dead owners of locks, for ending their stray processes
+    dead_owners: tuple[str, ...] = ()
+    #: sessions whose deletion a dead process had begun
+    deleting: tuple[str, ...] = ()
+    turns: int = 0
+    sessions: int = 0
+    claims: int = 0
+    places: int = 0
+    expired: int = 0
+
+
+class _Left(Struct, frozen=True, kw_only=True):
+    """What there is to look at."""
+
+    locks: list[Lock]
+    started: list[str]
+    has_queue: bool
+
+
+async def recover(store: Store, owner: Owner, clock: Clock, sessions_dir: str) -> Recovered:
+    """Settle what dead owners left, a batch of it (call again until it finds nothing, to be sure of all).
 
     Raises: StoreBusyError, StoreFailedError.
     """
-    locks, started = await store.read(
-        lambda: (turn_rows.all_locks(BATCH), session_rows.started_sessions(BATCH))
+    left = await store.read(_look)
+    dead = [lock for lock in left.locks if not owner.is_alive(lock.owner)]
+    locked = {lock.session_id for lock in left.locks}
+    orphans = [session_id for session_id in left.started if session_id not in locked]
+    if not dead and not orphans and not left.has_queue:
+        return Recovered()
+    written = await store.read(lambda: _written(sessions_dir, dead, owner, clock))
+    return await store.write(lambda: _settle_all(dead, orphans, left.has_queue, written, owner, clock))
+
+
+def _look() -> _Left:
+    return _Left(
+        locks=turn_rows.all_locks(BATCH),
+        started=session_rows.started_sessions(BATCH),
+        has_queue=queue_rows.needs_recovery(),
     )
-    dead = [lock for lock in locks if not owner.is_alive(lock.owner)]
-    locked = {lock.session_id for lock in locks}
-    orphans = [session_id for session_id in started if session_id not in locked]
-    if dead or orphans:
-        now_ms = clock.now_ms()
-        await store.write(lambda: _settle_all(dead, orphans, now_ms))
-    return tuple({lock.owner for lock in dead})
 
 
-def _settle_all(dead: list[Lock], orphans: list[str], now_ms: int) -> None:
+def _written(sessions_dir: str, dead: list[Lock], owner: Owner, clock: Clock) -> frozenset[str]:
+    """Ids of messages of dead turns that stand in history though their rows do not say so."""
+    wanted: dict[str, set[str]] = {}
+    for lock in dead:
+        if lock.turn_id is not None:
+            steers = signal_rows.pending(lock.turn_id, "steer")
+            wanted.setdefault(lock.session_id, set()).update(
+                signal.message_id for signal in steers if signal.message_id is not None
+            )
+    dead_turns = {lock.turn_id for lock in dead}
+    for item in queue_rows.claimed_items(BATCH):
+        if item.turn_id in dead_turns or not is_live(item, owner, clock):
+            wanted.setdefault(item.session_id, set()).add(
+                user_message_id(item.session_id, "turn:" + item.turn_id)
+            )
+    found: set[str] = set()
+    for session_id, ids in wanted.items():
+        session = session_rows.find_session(session_id) if ids else None
+        if session is not None:
+            found |= written_ids(sessions_dir, session, ids)
+    return frozenset(found)
+
+
+def _settle_all(
+    dead: list[Lock],
+    orphans: list[str],
+    has_queue: bool,
+    written: frozenset[str],
+    owner: Owner,
+    clock: Clock,
+) -> Recovered:
+    now_ms = clock.now_ms()
+    turns = sessions = 0
+    deleting: list[str] = []
     for lock in dead:
         # Only the very lock that was judged: another process may have been quicker.
-        if turn_rows.holds_lock(lock.session_id, lock.token):
-            settle_as_dead(lock, now_ms)
-            turn_rows.delete_lock(lock.session_id, lock.token)
+        if not turn_rows.holds_lock(lock.session_id, lock.token):
+            continue
+        if lock.kind == "deletion":
+            deleting.append(lock.session_id)  # it stays sealed until that is done
+            continue
+        settle_as_dead(lock, now_ms, lambda signal: signal.message_id in written)
+        turn_rows.delete_lock(lock.session_id, lock.token)
+        turns += 1
     for session_id in orphans:
         session = session_rows.find_session(session_id)
         if session is not None and session.status == "started" and turn_rows.find_lock(session_id) is None:
             interrupt_session(session_id, now_ms)
+            sessions += 1
+    claims = places = expired = 0
+    if has_queue:
+        claims = recover_claims(
+            owner,
+            clock,
+            BATCH,
+            lambda item: user_message_id(item.session_id, "turn:" + item.turn_id) in written,
+        )
+        places = _forget_dead(owner)
+        for item in queue_rows.expired_items(now_ms, BATCH):
+            take_out(item, "expired", now_ms)
+            expired += 1
+    return Recovered(
+        dead_owners=tuple({lock.owner for lock in dead}),
+        deleting=tuple(deleting),
+        turns=turns,
+        sessions=sessions,
+        claims=claims,
+        places=places,
+        expired=expired,
+    )
+
+
+def _forget_dead(owner: Owner) -> int:
+    """Places in line and drainers of processes that are gone; how many places."""
+    places = 0
+    for item_id, waiter in queue_rows.waiting_items(BATCH):
+        if not owner.is_alive(waiter):
+            queue_rows.delete_item(item_id)
+            places += 1
+    for session_id, drainer in queue_rows.all_drainers(BATCH):
+        if not owner.is_alive(drainer):
+            queue_rows.delete_drainer(session_id, drainer)
+    for item_id, waiter in queue_rows.old_removals(BATCH):
+        if not owner.is_alive(waiter):
+            queue_rows.delete_removal(item_id)
+    return places

@@ -2,22 +2,33 @@
 
 The table of docs/contract.md §5 as code.  A turn that has lost its lease leaves
 session and lock to the taker and only makes sure that its receipt has an end.
+The same transaction closes the turn to what others say to it: machine steering
+that waits keeps an answered turn open, a person's becomes a queue item.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError
+from mcode_exec.records.queue import PauseReason
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Ending
-from mcode_exec.store import session_rows, turn_rows
+from mcode_exec.store import queue_rows, session_rows, turn_rows
 from mcode_exec.store.database import Patience, Store
 from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.claims import requeue
+from mcode_exec.turns.queue import pause_if_any
+from mcode_exec.turns.steering import end_signals, holds_close
 
 PROCESS_RESTART = "process-restart"
 #: abort reasons of a turn whose session is another's, or nobody's
 LEASE_REASONS = ("lease-lost", "lease-renewal-failed")
+#: `lost`: the lease is another's, nothing was written; `steered`: words came that the turn must take first
+Settled = Literal["settled", "lost", "steered"]
+
 _INTERRUPTED_MESSAGE = "the process that ran this turn stopped before it could settle it"
 
 
@@ -31,16 +42,16 @@ async def settle(
     result: bytes,
     clock: Clock,
     patience: Patience | None = None,
-) -> bool:
-    """Write the outcome, release the session; False if the lease was lost before.
+) -> Settled:
+    """Write the outcome, release the session.
 
-    An ending other than a lost lease is written only under the lease: on False
+    An ending other than a lost lease is written only under the lease: on `lost`
     nothing was, and the caller settles again with an ending that says so.
     The terminal write is tried twice (source: turn-system notes).
     Raises: StoreFailedError, StoreBusyError when both failed.
     """
 
-    def transaction() -> bool:
+    def transaction() -> Settled:
         return _settle(session_id, turn_id, lease_token, ending, result, clock.now_ms())
 
     try:
@@ -51,7 +62,7 @@ async def settle(
 
 def _settle(
     session_id: str, turn_id: str, lease_token: str, ending: Ending, result: bytes, now_ms: int
-) -> bool:
+) -> Settled:
     code = ending.error.code if isinstance(ending.error, McodeError) else None
     if ending.error is not None and code is None:
         code = "INTERNAL"
@@ -59,7 +70,9 @@ def _settle(
     if not is_ours and ending.abort_reason not in LEASE_REASONS:
         # The first try may have been written although its answer was an error.
         receipt = turn_rows.find_receipt(turn_id)
-        return receipt is not None and receipt.result == result
+        return "settled" if receipt is not None and receipt.result == result else "lost"
+    if is_ours and ending.outcome == "completed" and holds_close(turn_id):
+        return "steered"
     is_first = turn_rows.settle_receipt(
         turn_id,
         settled_ms=now_ms,
@@ -71,9 +84,39 @@ def _settle(
     # Whoever took the session over has said what became of it, and may be gone again by now.
     if is_ours or (is_first and _is_newest(session_id, turn_id)):
         session_rows.update_session(session_id, **_session_changes(ending, code, now_ms))
-    if is_ours:
-        turn_rows.delete_lock(session_id, lease_token)
-    return is_ours
+    if not is_ours:
+        return "lost"
+    turn_rows.delete_lock(session_id, lease_token)
+    end_signals(turn_id, now_ms)
+    _settle_queue(session_id, turn_id, ending, now_ms)
+    return "settled"
+
+
+#: abort reasons by which somebody meant the session to stop
+_STOPPED = ("signal", "user-stop")
+
+
+def _settle_queue(session_id: str, turn_id: str, ending: Ending, now_ms: int) -> None:
+    """Wake or hold the queue, as the contract's table has it."""
+    item = queue_rows.find_by_turn(turn_id)
+    if item is not None:
+        # The turn ended before its prompt stood in history.
+        if ending.outcome == "aborted" and item.waiter is None:
+            requeue(item)
+        else:
+            queue_rows.delete_item(item.id)
+    if ending.outcome == "completed":
+        queue_rows.wake(session_id)
+        return
+    reason: PauseReason | None = None
+    if ending.outcome == "aborted" and ending.abort_reason in _STOPPED:
+        reason = "user-stop"
+    elif ending.outcome == "failed" and ending.abort_reason is None:
+        receipt = turn_rows.find_receipt(turn_id)
+        if receipt is not None and not receipt.is_dispatched:
+            reason = "turn-final-failure"
+    if reason is not None:
+        pause_if_any(session_id, reason, turn_id, now_ms)
 
 
 def _is_newest(session_id: str, turn_id: str) -> bool:
@@ -100,10 +143,13 @@ def _session_changes(ending: Ending, code: str | None, now_ms: int) -> dict[str,
     }
 
 
-def settle_as_dead(lock: Lock, now_ms: int) -> None:
+def settle_as_dead(
+    lock: Lock, now_ms: int, is_in_history: Callable[[TurnSignal], bool] = lambda _: False
+) -> None:
     """End the turn of a dead or expired owner; inside a write transaction.
 
-    The lock row stays: the caller replaces or deletes it.
+    The lock row stays: the caller replaces or deletes it.  `is_in_history`: whether a steer was taken
+    although its row does not say so yet.
     """
     if lock.turn_id is None:
         return  # it was no turn: what the session says of its last one stays true
@@ -115,6 +161,7 @@ def settle_as_dead(lock: Lock, now_ms: int) -> None:
         code=None,
         result=None,
     )
+    end_signals(lock.turn_id, now_ms, is_in_history)
     session_rows.update_session(
         lock.session_id,
         status="interrupted",

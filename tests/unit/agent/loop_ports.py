@@ -10,7 +10,7 @@ from typing import Any
 
 from mcode_exec.agent.limits import Limits
 from mcode_exec.agent.loop import AgentLoop
-from mcode_exec.agent.ports import AgentTask, Callee
+from mcode_exec.agent.ports import AgentTask, Callee, Steer
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import LeaseLostError
 from mcode_exec.permissions.judge import Judge
@@ -62,6 +62,8 @@ class Ports:
         self.facts: list[Any] = []
         #: the commit of this number (from 1) finds the lease gone
         self.lease_lost_at: int | None = None
+        #: what is said to the turn, by look
+        self.said: list[tuple[Steer, ...]] = []
         #: call ids, as they begin to run
         self.began: list[str] = []
 
@@ -71,6 +73,10 @@ class Ports:
             raise LeaseLostError
         self.records.append(record)
         self.failed.extend(failed)
+
+    async def steering(self) -> tuple[Steer, ...]:
+        """Each time one entry of `said`; nothing when it is used up."""
+        return self.said.pop(0) if self.said else ()
 
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:
         self.failed.extend(failed)

@@ -24,7 +24,7 @@ from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.execution import execute
 from mcode_exec.turns.maintenance import maintenance
-from mcode_exec.turns.recovery import recover
+from mcode_exec.turns.recovery import Recovered
 from tests.unit.turns.turn_world import World, kill, request
 
 
@@ -304,7 +304,7 @@ def test_a_turn_whose_end_cannot_be_written_says_so(world: World, locker: sqlite
     locker.execute("DROP TRIGGER no_end")
     # and whoever comes next ends it
     kill(world.owners[-1])
-    world.do(recover(world.store, world.owner(), world.clock))
+    world.recover(world.owner())
     assert world.receipt("turn_1").reason == "process-restart"
     assert world.find_session(run.accepted.receipt.session_id).status == "interrupted"
 
@@ -317,8 +317,8 @@ def test_recovery_ends_turns_of_the_dead_and_leaves_the_living_alone(world: Worl
         world.do(admit(world.store, owner, request(session.id, f"turn_{number}"), world.clock))
     kill(dead)
     us = world.owner()
-    assert world.do(recover(world.store, us, world.clock)) == (dead.token,)
-    assert world.do(recover(world.store, us, world.clock)) == ()
+    assert world.recover(us).dead_owners == (dead.token,)
+    assert world.recover(us) == Recovered()
     for number, session in enumerate(sessions):
         found = world.find_session(session.id)
         assert found.status == ("interrupted" if number % 2 else "started")
@@ -329,7 +329,7 @@ def test_recovery_ends_turns_of_the_dead_and_leaves_the_living_alone(world: Worl
 def test_recovery_of_a_session_that_says_started_without_a_lock(world: World) -> None:
     session = world.session()
     world.do(world.store.write(lambda: session_rows.update_session(session.id, status="started")))
-    world.do(recover(world.store, world.owner(), world.clock))
+    world.recover(world.owner())
     assert world.find_session(session.id).status == "interrupted"
 
 

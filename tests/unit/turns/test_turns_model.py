@@ -22,7 +22,6 @@ from mcode_exec.records.turn import Accepted, Ending, Rejected, Replayed
 from mcode_exec.store import tables, turn_rows
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.owner import Owner
-from mcode_exec.turns.recovery import recover
 from mcode_exec.turns.settlement import settle
 from tests.unit.turns.turn_world import World, kill, request
 
@@ -225,7 +224,7 @@ class Turns(RuleBasedStateMachine):
                     session.status = "error"
 
     def settled(self, accepted: Accepted, ending: Ending, result: bytes) -> bool:
-        return self.world.do(
+        written = self.world.do(
             settle(
                 self.world.store,
                 session_id=accepted.receipt.session_id,
@@ -236,6 +235,7 @@ class Turns(RuleBasedStateMachine):
                 clock=self.world.clock,
             )
         )
+        return written == "settled"
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data())
@@ -276,7 +276,7 @@ class Turns(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 1))
     def recover(self, number: int) -> None:
-        self.world.do(recover(self.world.store, self.owners[number], self.world.clock))
+        self.world.recover(self.owners[number])
         for session in self.model.sessions.values():
             if session.lock is not None and session.lock.owner not in self.model.alive:
                 self.end_as_dead(session)

@@ -15,6 +15,7 @@ from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.recovery import Recovered, recover
 
 T = TypeVar("T")
 
@@ -49,6 +50,7 @@ class World:
     def __init__(self, root: Path, clock: Any = None) -> None:
         self.root = root
         self.clock = clock or MovedClock()
+        self.sessions_dir = str(root / "sessions")
         self.run_dir = root / "run"
         self.run_dir.mkdir()
         self.loop = asyncio.new_event_loop()
@@ -73,6 +75,9 @@ class World:
             now_ms=self.clock.now_ms(),
         )
         return self.do(create_session(self.store, project, made))
+
+    def recover(self, owner: Owner) -> Recovered:
+        return self.do(recover(self.store, owner, self.clock, self.sessions_dir))
 
     def close(self) -> None:
         for owner in self.owners:

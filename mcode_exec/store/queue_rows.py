@@ -1,0 +1,356 @@
+"""Rows of the queue: items, pauses, drainers, wakes, removals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mcode_exec.records.queue import Pause, QueueItem, QueuePayload, Removal
+from mcode_exec.store.tables import (
+    QueueDrainers,
+    QueueItems,
+    QueuePauses,
+    QueueRemovals,
+    QueueWakes,
+    dicts,
+    tuples,
+)
+
+#: in `queue_drainers`: the items of every session
+EVERY_SESSION = "*"
+
+_encode = msgspec.json.Encoder(decimal_format="string").encode
+_decode = msgspec.json.Decoder(QueuePayload).decode
+_FIELDS = [getattr(QueueItems, name) for name in QueueItem.__struct_fields__]
+
+
+def encode_payload(payload: QueuePayload) -> bytes:
+    return _encode(payload)
+
+
+def _item(row: dict[str, Any]) -> QueueItem:
+    row["payload"] = _decode(row["payload"])
+    row["earlier_turns"] = tuple(msgspec.json.decode(row["earlier_turns"], type=list[str]))
+    return QueueItem(**row)
+
+
+def _first(query: Any) -> QueueItem | None:
+    rows = dicts(query.limit(1))
+    return _item(rows[0]) if rows else None
+
+
+# items
+
+
+def insert_item(item: QueueItem) -> QueueItem:
+    """Append an item to its session's line: its position is its row's number, whatever `item` says."""
+    values = {name: getattr(item, name) for name in QueueItem.__struct_fields__}
+    values["payload"] = _encode(item.payload)
+    values["earlier_turns"] = msgspec.json.encode(item.earlier_turns).decode()
+    row = int(QueueItems.insert(**{**values, "position": 0}).execute())
+    QueueItems.update(position=row).where(QueueItems.row == row).execute()
+    return msgspec.structs.replace(item, position=row)
+
+
+def find_item(item_id: str) -> QueueItem | None:
+    return _first(QueueItems.select(*_FIELDS).where(QueueItems.id == item_id))
+
+
+def find_by_prefix(prefix: str) -> list[QueueItem]:
+    """At most two items whose id starts with `prefix`."""
+    query = QueueItems.select(*_FIELDS).where((QueueItems.id >= prefix) & (QueueItems.id < prefix + "g"))
+    return [_item(row) for row in dicts(query.limit(2))]
+
+
+def find_by_turn(turn_id: str) -> QueueItem | None:
+    return _first(QueueItems.select(*_FIELDS).where(QueueItems.turn_id == turn_id))
+
+
+def find_by_dedupe_key(session_id: str, key: str) -> QueueItem | None:
+    return _first(
+        QueueItems.select(*_FIELDS).where(
+            (QueueItems.session_id == session_id) & (QueueItems.dedupe_key == key)
+        )
+    )
+
+
+def has_items(session_id: str) -> bool:
+    return bool(QueueItems.select(QueueItems.row).where(QueueItems.session_id == session_id).exists())
+
+
+def page_items(session_id: str, *, after: int = 0, limit: int) -> list[QueueItem]:
+    """Items of a session in the order of the line, those behind position `after`."""
+    query = (
+        QueueItems.select(*_FIELDS)
+        .where((QueueItems.session_id == session_id) & (QueueItems.position > after))
+        .order_by(QueueItems.position)
+        .limit(limit)
+    )
+    return [_item(row) for row in dicts(query)]
+
+
+def page_all_items(*, after: int = 0, limit: int) -> list[tuple[int, QueueItem]]:
+    """(row number, item) of every session, oldest row first."""
+    query = (
+        QueueItems.select(QueueItems.row, *_FIELDS)
+        .where(QueueItems.row > after)
+        .order_by(QueueItems.row)
+        .limit(limit)
+    )
+    return [(row.pop("row"), _item(row)) for row in dicts(query)]
+
+
+def first_delivered(session_id: str) -> QueueItem | None:
+    """The first item of the line that others deliver: one without a waiter."""
+    return _first(
+        QueueItems.select(*_FIELDS)
+        .where((QueueItems.session_id == session_id) & QueueItems.waiter.is_null())
+        .order_by(QueueItems.position)
+    )
+
+
+def first_queued(session_id: str) -> QueueItem | None:
+    """The first item of the line that nobody has claimed and nobody waits for himself."""
+    return _first(
+        QueueItems.select(*_FIELDS)
+        .where(
+            (QueueItems.session_id == session_id)
+            & QueueItems.waiter.is_null()
+            & (QueueItems.state == "queued")
+        )
+        .order_by(QueueItems.position)
+    )
+
+
+def find_claimed(session_id: str) -> QueueItem | None:
+    return _first(
+        QueueItems.select(*_FIELDS).where(
+            (QueueItems.session_id == session_id) & (QueueItems.state == "claimed")
+        )
+    )
+
+
+def waiters(session_id: str, before: int | None) -> list[tuple[str, str]]:
+    """(item id, owner) of those who stand in line, in its order, up to position `before`."""
+    query = QueueItems.select(QueueItems.id, QueueItems.waiter).where(
+        (QueueItems.session_id == session_id) & QueueItems.waiter.is_null(False)
+    )
+    if before is not None:
+        query = query.where(QueueItems.position < before)
+    return [(item_id, owner) for item_id, owner in tuples(query.order_by(QueueItems.position))]
+
+
+def has_delivered_before(session_id: str, before: int | None, now_ms: int) -> bool:
+    """Whether an unexpired item that others deliver stands ahead of position `before`."""
+    query = QueueItems.select(QueueItems.row).where(
+        (QueueItems.session_id == session_id) & QueueItems.waiter.is_null() & (QueueItems.expires_ms > now_ms)
+    )
+    if before is not None:
+        query = query.where(QueueItems.position < before)
+    return bool(query.exists())
+
+
+def count_items(session_id: str) -> int:
+    return int(QueueItems.select().where(QueueItems.session_id == session_id).count())
+
+
+def count_delivered(session_id: str) -> int:
+    """Items that others deliver."""
+    return int(
+        QueueItems.select().where((QueueItems.session_id == session_id) & QueueItems.waiter.is_null()).count()
+    )
+
+
+def count_before(session_id: str, position: int) -> int:
+    """How many items stand ahead of a position."""
+    return int(
+        QueueItems.select()
+        .where((QueueItems.session_id == session_id) & (QueueItems.position < position))
+        .count()
+    )
+
+
+def update_item(item_id: str, **changes: Any) -> bool:
+    """Set columns of an item; False if it is gone."""
+    if "payload" in changes:
+        changes["payload"] = _encode(changes["payload"])
+    if "earlier_turns" in changes:
+        changes["earlier_turns"] = msgspec.json.encode(changes["earlier_turns"]).decode()
+    return bool(QueueItems.update(**changes).where(QueueItems.id == item_id).execute())
+
+
+def claim_item(item_id: str, **claim: Any) -> bool:
+    """Claim a queued item; False if it is gone or claimed already: one conditional update."""
+    query = QueueItems.update(state="claimed", **claim).where(
+        (QueueItems.id == item_id) & (QueueItems.state == "queued")
+    )
+    return bool(query.execute())
+
+
+def extend_claim(item_id: str, token: str, expires_ms: int, expires_boot_ms: int) -> bool:
+    query = QueueItems.update(claim_expires_ms=expires_ms, claim_expires_boot_ms=expires_boot_ms).where(
+        (QueueItems.id == item_id) & (QueueItems.claim_token == token)
+    )
+    return bool(query.execute())
+
+
+def delete_item(item_id: str) -> bool:
+    return bool(QueueItems.delete().where(QueueItems.id == item_id).execute())
+
+
+def delete_by_turn(turn_id: str) -> bool:
+    """The item whose prompt is in history now."""
+    return bool(QueueItems.delete().where(QueueItems.turn_id == turn_id).execute())
+
+
+def delete_delivered(session_id: str) -> int:
+    """Delete the items that others deliver, but for one that is being delivered."""
+    query = QueueItems.delete().where(
+        (QueueItems.session_id == session_id) & QueueItems.waiter.is_null() & (QueueItems.state == "queued")
+    )
+    return int(query.execute())
+
+
+def claimed_items(limit: int) -> list[QueueItem]:
+    query = QueueItems.select(*_FIELDS).where(QueueItems.state == "claimed").limit(limit)
+    return [_item(row) for row in dicts(query)]
+
+
+def waiting_items(limit: int) -> list[tuple[str, str]]:
+    """(item id, owner) of all who stand in line anywhere."""
+    query = QueueItems.select(QueueItems.id, QueueItems.waiter).where(QueueItems.waiter.is_null(False))
+    return [(item_id, owner) for item_id, owner in tuples(query.limit(limit))]
+
+
+def expired_items(now_ms: int, limit: int) -> list[QueueItem]:
+    query = QueueItems.select(*_FIELDS).where(
+        (QueueItems.expires_ms <= now_ms) & (QueueItems.state == "queued")
+    )
+    return [_item(row) for row in dicts(query.limit(limit))]
+
+
+def needs_recovery() -> bool:
+    """Whether there is anything that a dead process may have left: one cheap look."""
+    rows = tuples(
+        QueueItems.raw(
+            "SELECT EXISTS (SELECT 1 FROM queue_items) OR EXISTS (SELECT 1 FROM queue_drainers)"
+            " OR EXISTS (SELECT 1 FROM queue_removals)"
+        )
+    )
+    return bool(rows[0][0])
+
+
+def sessions_with_items(after: str, limit: int) -> list[str]:
+    """Ids of sessions that have items, by id, those behind `after`."""
+    query = (
+        QueueItems.select(QueueItems.session_id)
+        .where(QueueItems.session_id > after)
+        .group_by(QueueItems.session_id)
+        .order_by(QueueItems.session_id)
+        .limit(limit)
+    )
+    return [session_id for (session_id,) in tuples(query)]
+
+
+# pauses
+
+
+def find_pause(session_id: str) -> Pause | None:
+    query = QueuePauses.select().where(QueuePauses.session_id == session_id)
+    return next((msgspec.convert(row, Pause) for row in dicts(query)), None)
+
+
+def put_pause(pause: Pause) -> None:
+    QueuePauses.replace(
+        session_id=pause.session_id, reason=pause.reason, turn_id=pause.turn_id, at_ms=pause.at_ms
+    ).execute()
+
+
+def delete_pause(session_id: str) -> bool:
+    return bool(QueuePauses.delete().where(QueuePauses.session_id == session_id).execute())
+
+
+# those who stand behind the items
+
+
+def put_drainer(session_id: str, owner: str, since_ms: int) -> None:
+    QueueDrainers.replace(session_id=session_id, owner=owner, since_ms=since_ms).execute()
+
+
+def delete_drainer(session_id: str, owner: str) -> bool:
+    query = QueueDrainers.delete().where(
+        (QueueDrainers.session_id == session_id) & (QueueDrainers.owner == owner)
+    )
+    return bool(query.execute())
+
+
+def drainers(session_id: str) -> list[str]:
+    """Owner tokens of those who drain a session, dead ones among them."""
+    query = QueueDrainers.select(QueueDrainers.owner).where(
+        QueueDrainers.session_id.in_((session_id, EVERY_SESSION))
+    )
+    return [owner for (owner,) in tuples(query)]
+
+
+def all_drainers(limit: int) -> list[tuple[str, str]]:
+    """(session id or `*`, owner)."""
+    query = QueueDrainers.select(QueueDrainers.session_id, QueueDrainers.owner).limit(limit)
+    return [(session_id, owner) for session_id, owner in tuples(query)]
+
+
+# wakes
+
+
+def wake(session_id: str) -> None:
+    """Tell drainers that there is reason to look, where there ever was an item."""
+    QueueWakes.update(counter=QueueWakes.counter + 1).where(QueueWakes.session_id == session_id).execute()
+
+
+def begin_wakes(session_id: str) -> None:
+    """Count from here on; a first item is a reason to look."""
+    QueueWakes.insert(session_id=session_id, counter=1).on_conflict(
+        conflict_target=(QueueWakes.session_id,), update={QueueWakes.counter: QueueWakes.counter + 1}
+    ).execute()
+
+
+def find_wake(session_id: str) -> int:
+    """The counter; 0 where there never was an item."""
+    query = QueueWakes.select(QueueWakes.counter).where(QueueWakes.session_id == session_id)
+    return next((int(counter) for (counter,) in tuples(query)), 0)
+
+
+# removals
+
+
+def put_removal(removal: Removal, waiter: str, at_ms: int) -> None:
+    QueueRemovals.replace(
+        item_id=removal.item_id,
+        waiter=waiter,
+        reason=removal.reason,
+        turn_id=removal.turn_id,
+        at_ms=at_ms,
+    ).execute()
+
+
+def find_removal(item_id: str) -> Removal | None:
+    query = QueueRemovals.select(QueueRemovals.item_id, QueueRemovals.reason, QueueRemovals.turn_id).where(
+        QueueRemovals.item_id == item_id
+    )
+    return next((msgspec.convert(row, Removal) for row in dicts(query)), None)
+
+
+def delete_removal(item_id: str) -> None:
+    QueueRemovals.delete().where(QueueRemovals.item_id == item_id).execute()
+
+
+def old_removals(limit: int) -> list[tuple[str, str]]:
+    """(item id, waiter's owner token)."""
+    query = QueueRemovals.select(QueueRemovals.item_id, QueueRemovals.waiter).limit(limit)
+    return [(item_id, waiter) for item_id, waiter in tuples(query)]
+
+
+def delete_all(session_id: str) -> None:
+    """Everything of the queue of a session that is being deleted."""
+    for table in (QueueItems, QueuePauses, QueueDrainers, QueueWakes):
+        table.delete().where(table.session_id == session_id).execute()

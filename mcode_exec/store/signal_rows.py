@@ -1,0 +1,64 @@
+"""Rows of `turn_signals`: what other processes say to a running turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mcode_exec.records.signal import SignalKind, TurnSignal
+from mcode_exec.store.tables import TurnSignals, dicts
+
+_FIELDS = [getattr(TurnSignals, name) for name in TurnSignal.__struct_fields__]
+
+
+def _signal(row: dict[str, Any]) -> TurnSignal:
+    row["is_machine"] = bool(row["is_machine"])
+    return TurnSignal(**row)
+
+
+def insert_signal(signal: TurnSignal) -> None:
+    values = {name: getattr(signal, name) for name in TurnSignal.__struct_fields__}
+    TurnSignals.insert(**{**values, "is_machine": int(signal.is_machine)}).execute()
+
+
+def find_by_key(session_id: str, producer: str, key: str) -> TurnSignal | None:
+    query = TurnSignals.select(*_FIELDS).where(
+        (TurnSignals.session_id == session_id)
+        & (TurnSignals.producer == producer)
+        & (TurnSignals.idempotency_key == key)
+    )
+    return next((_signal(row) for row in dicts(query.limit(1))), None)
+
+
+def pending(turn_id: str, kind: SignalKind | None = None) -> list[TurnSignal]:
+    """What has been said to a turn and not been taken, oldest first."""
+    query = TurnSignals.select(*_FIELDS).where(
+        (TurnSignals.turn_id == turn_id) & (TurnSignals.state == "pending")
+    )
+    if kind is not None:
+        query = query.where(TurnSignals.kind == kind)
+    return [_signal(row) for row in dicts(query.order_by(TurnSignals.row))]
+
+
+def consume_message(message_id: str, at_ms: int) -> bool:
+    """The steer whose message is in history now; False for any other message."""
+    query = TurnSignals.update(state="consumed", settled_ms=at_ms).where(
+        (TurnSignals.message_id == message_id) & (TurnSignals.state == "pending")
+    )
+    return bool(query.execute())
+
+
+def settle_signal(
+    signal_id: str, state: str, at_ms: int, *, reason: str | None = None, item_id: str | None = None
+) -> bool:
+    """Say what became of a pending signal; False if something has already."""
+    changes: dict[str, Any] = {"state": state, "settled_ms": at_ms, "item_id": item_id}
+    if reason is not None:
+        changes["reason"] = reason
+    query = TurnSignals.update(**changes).where(
+        (TurnSignals.id == signal_id) & (TurnSignals.state == "pending")
+    )
+    return bool(query.execute())
+
+
+def delete_all(session_id: str) -> None:
+    TurnSignals.delete().where(TurnSignals.session_id == session_id).execute()

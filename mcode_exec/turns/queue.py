@@ -1,0 +1,241 @@
+"""The queue of a session: adding to it, changing it, holding it.
+
+Every function is one transaction.  What is being delivered (a live claim) is
+not changed.  The order of the line is the order of positions; moving an item
+permutes the positions of those between, so that none is ever new or used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import structs
+
+from mcode_exec.clock import Clock
+from mcode_exec.errors import BusyError, InvocationError, SessionError
+from mcode_exec.ids import new_item_id, new_turn_id
+from mcode_exec.records.queue import (
+    ITEM_TTL_S,
+    MAX_ITEMS,
+    MAX_PAYLOAD_BYTES,
+    Pause,
+    PauseReason,
+    QueueItem,
+    QueuePayload,
+    Removal,
+    RemovalReason,
+)
+from mcode_exec.records.turn import Source
+from mcode_exec.store import queue_rows, session_rows
+from mcode_exec.store.database import Store
+from mcode_exec.turns.fence import is_drained
+from mcode_exec.turns.owner import Owner
+
+NOT_DRAINED = "queue_not_drained"
+
+
+def check_size(payload: QueuePayload) -> None:
+    """Raise InvocationError for a message that no queue takes."""
+    if len(queue_rows.encode_payload(payload)) > MAX_PAYLOAD_BYTES:
+        raise InvocationError(
+            "a queued message is at most 1 MiB; put the text into a file of the workspace and name it"
+        )
+
+
+async def add(
+    store: Store,
+    owner: Owner,
+    session_id: str,
+    payload: QueuePayload,
+    clock: Clock,
+    *,
+    digest: str,
+    source: Source = "api",
+    dedupe_key: str | None = None,
+    ttl_s: float = ITEM_TTL_S,
+    waits: bool = False,
+    turn_id: str | None = None,
+    only_if_drained: bool = False,
+) -> tuple[QueueItem, bool]:
+    """Append an item to a session's line; the item, and whether it is new (False: its dedupe key was there).
+
+    `waits`: this process stands in line itself.  `only_if_drained`: refuse where nobody would run it.
+    Raises: SessionError, InvocationError, BusyError `queue_full`, `queue_not_drained`.
+    """
+    check_size(payload)
+    now_ms = clock.now_ms()
+
+    def transaction() -> tuple[QueueItem, bool]:
+        session = session_rows.find_session(session_id)
+        if session is None:
+            raise SessionError(f"there is no session {session_id} that could run")
+        if dedupe_key is not None:
+            known = queue_rows.find_by_dedupe_key(session_id, dedupe_key)
+            if known is not None:
+                return _same(known, digest, dedupe_key), False
+        if only_if_drained and not is_drained(session_id, owner):
+            raise BusyError(
+                f"session {session_id} is busy, and no live process drains its queue: nothing was queued; "
+                f"`mcode queue add {session_id} …` queues all the same, "
+                f"`mcode queue drain --session {session_id}` runs what is queued",
+                code=NOT_DRAINED,
+            )
+        if queue_rows.count_items(session_id) >= MAX_ITEMS:
+            raise BusyError(
+                f"the queue of session {session_id} is full ({MAX_ITEMS} items); try again later",
+                code="queue_full",
+            )
+        item = queue_rows.insert_item(
+            QueueItem(
+                id=new_item_id(),
+                session_id=session_id,
+                position=0,
+                state="queued",
+                source=source,
+                digest=digest,
+                payload=payload,
+                turn_id=turn_id or new_turn_id(),
+                created_ms=now_ms,
+                expires_ms=now_ms + int(ttl_s * 1000),
+                dedupe_key=dedupe_key,
+                waiter=owner.token if waits else None,
+            )
+        )
+        queue_rows.begin_wakes(session_id)
+        return item, True
+
+    return await store.write(transaction)
+
+
+def _same(known: QueueItem, digest: str, key: str) -> QueueItem:
+    if known.digest != digest:
+        raise SessionError(
+            f"dedupe key {key!r} was used before with another input; use a new one",
+            code="turn_ingress_conflict",
+        )
+    return known
+
+
+async def leave(store: Store, item_id: str) -> None:
+    """Give up the place in line; what became of an item before that is forgotten."""
+
+    def transaction() -> None:
+        queue_rows.delete_item(item_id)
+        queue_rows.delete_removal(item_id)
+
+    await store.write(transaction)
+
+
+async def remove(store: Store, item_id: str, reason: RemovalReason, clock: Clock) -> bool:
+    """Take an item out of the line; False if it is gone.  Raises: BusyError while it is being delivered."""
+
+    def transaction() -> bool:
+        item = queue_rows.find_item(item_id)
+        if item is None:
+            return False
+        _check_queued(item)
+        take_out(item, reason, clock.now_ms())
+        return True
+
+    return await store.write(transaction)
+
+
+def take_out(item: QueueItem, reason: RemovalReason, now_ms: int, turn_id: str | None = None) -> None:
+    """Delete an item and leave word for who waits for it; inside a write transaction."""
+    queue_rows.delete_item(item.id)
+    if item.waiter is not None:
+        queue_rows.put_removal(Removal(item_id=item.id, reason=reason, turn_id=turn_id), item.waiter, now_ms)
+
+
+async def clear(store: Store, session_id: str, clock: Clock) -> int:
+    """Take every item out that nobody stands in line for, and the pause with them; how many there were."""
+
+    def transaction() -> int:
+        queue_rows.delete_pause(session_id)
+        return queue_rows.delete_delivered(session_id)
+
+    return await store.write(transaction)
+
+
+async def edit(
+    store: Store,
+    item_id: str,
+    change: Callable[[QueuePayload], QueuePayload],
+    digest_of: Callable[[QueuePayload], str],
+) -> QueueItem:
+    """Change what an item runs.  Raises: SessionError, BusyError, InvocationError."""
+
+    def transaction() -> QueueItem:
+        item = _get(item_id)
+        _check_queued(item)
+        if item.waiter is not None:
+            raise BusyError(f"{item_id} is the place of a process that waits; only itself says what it runs")
+        payload = change(item.payload)
+        check_size(payload)
+        digest = digest_of(payload)
+        queue_rows.update_item(item_id, payload=payload, digest=digest)
+        return structs.replace(item, payload=payload, digest=digest)
+
+    return await store.write(transaction)
+
+
+async def move(store: Store, item_id: str, place: int) -> QueueItem:
+    """Put an item at a place in its line, 1 the first.  Raises: SessionError, BusyError."""
+
+    def transaction() -> QueueItem:
+        item = _get(item_id)
+        _check_queued(item)
+        line = queue_rows.page_items(item.session_id, limit=MAX_ITEMS)
+        before = [one.id for one in line]
+        after = [one for one in before if one != item_id]
+        after.insert(min(max(place - 1, 0), len(after)), item_id)
+        by_id = {one.id: one for one in line}
+        if any(by_id[one].state == "claimed" and before.index(one) != after.index(one) for one in after):
+            raise BusyError("an item that is being delivered keeps its place; move behind it")
+        for one, position in zip(after, [one.position for one in line], strict=True):
+            if by_id[one].position != position:
+                queue_rows.update_item(one, position=position)
+        moved = queue_rows.find_item(item_id)
+        assert moved is not None
+        return moved
+
+    return await store.write(transaction)
+
+
+def pause_if_any(session_id: str, reason: PauseReason, turn_id: str | None, now_ms: int) -> bool:
+    """Hold a queue that has items for others to deliver; inside a write transaction."""
+    if not queue_rows.count_delivered(session_id):
+        return False
+    queue_rows.put_pause(Pause(session_id=session_id, reason=reason, turn_id=turn_id, at_ms=now_ms))
+    return True
+
+
+async def pause(store: Store, session_id: str, clock: Clock) -> bool:
+    """Hold a queue by hand; False where it has no items to hold."""
+    return await store.write(lambda: pause_if_any(session_id, "user-stop", None, clock.now_ms()))
+
+
+async def unpause(store: Store, session_id: str) -> bool:
+    """Let a held queue go on; False if it was not held."""
+
+    def transaction() -> bool:
+        was_held = queue_rows.delete_pause(session_id)
+        queue_rows.wake(session_id)
+        return was_held
+
+    return await store.write(transaction)
+
+
+def _get(item_id: str) -> QueueItem:
+    item = queue_rows.find_item(item_id)
+    if item is None:
+        raise SessionError(
+            f"there is no queue item {item_id}; `mcode queue list --all` shows what there is",
+            code="queue_item_not_found",
+        )
+    return item
+
+
+def _check_queued(item: QueueItem) -> None:
+    if item.state == "claimed":
+        raise BusyError(f"{item.id} is being delivered as {item.turn_id}; `mcode abort` ends a turn")

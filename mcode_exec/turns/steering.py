@@ -1,0 +1,156 @@
+"""Steering: words for a turn that runs, from any process, as one durable row.
+
+Accepted under the turn's lock in one transaction; taken by the turn at its next
+step boundary; consumed when its message stands in history (sessions.commit says
+so in the same transaction as the message's row).  What was not taken when the
+turn ends is a person's words, then it becomes a queue item, or a machine's,
+then it has held the close, or is dropped with its reason.
+Source: turn-system notes, steering.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from mcode_exec.clock import Clock
+from mcode_exec.errors import SessionError
+from mcode_exec.ids import new_item_id, new_signal_id, new_turn_id, user_message_id
+from mcode_exec.records.history import TextBlock
+from mcode_exec.records.queue import ITEM_TTL_S, QueueItem, QueuePayload
+from mcode_exec.records.signal import TurnSignal
+from mcode_exec.records.turn import Holder
+from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store.database import Store
+from mcode_exec.turns.lease import is_expired
+from mcode_exec.turns.owner import Owner
+
+DROPPED_AT_END = "the turn ended before it could take this"
+
+
+class Steered(Struct, frozen=True, kw_only=True):
+    """What became of a steer when it was handed in."""
+
+    #: the accepted row; None: no turn runs that could take it
+    signal: TurnSignal | None = None
+    #: the same words under the same key were accepted before
+    is_duplicate: bool = False
+    #: who holds the session, when that is no turn
+    holder: Holder | None = None
+
+
+async def steer(
+    store: Store,
+    owner: Owner,
+    session_id: str,
+    text: str,
+    clock: Clock,
+    *,
+    producer: str,
+    idempotency_key: str | None = None,
+    is_machine: bool = False,
+) -> Steered:
+    """Hand words to the turn that runs in a session.
+
+    Raises: SessionError for a session that does not exist, is being deleted, or knows the key with other words.
+    """
+
+    def transaction() -> Steered:
+        if session_rows.find_session(session_id) is None:
+            raise SessionError(f"there is no session {session_id} that could run")
+        if idempotency_key is not None:
+            known = signal_rows.find_by_key(session_id, producer, idempotency_key)
+            if known is not None:
+                return _known(known, text, idempotency_key)
+        lock = turn_rows.find_lock(session_id)
+        if lock is not None and lock.kind == "deletion":
+            raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
+        if (
+            lock is None
+            or not owner.is_alive(lock.owner)
+            or is_expired(lock, boot_id=owner.boot_id, clock=clock)
+        ):
+            return Steered()
+        if lock.turn_id is None:
+            return Steered(holder=lock.holder())
+        signal_id = new_signal_id()
+        key = signal_id if idempotency_key is None else f"{producer}:{idempotency_key}"
+        signal = TurnSignal(
+            id=signal_id,
+            session_id=session_id,
+            turn_id=lock.turn_id,
+            kind="steer",
+            producer=producer,
+            idempotency_key=idempotency_key,
+            is_machine=is_machine,
+            text=text,
+            message_id=user_message_id(session_id, "steer:" + key),
+            state="pending",
+            created_ms=clock.now_ms(),
+        )
+        signal_rows.insert_signal(signal)
+        return Steered(signal=signal)
+
+    return await store.write(transaction)
+
+
+def _known(known: TurnSignal, text: str, key: str) -> Steered:
+    if known.text != text:
+        raise SessionError(
+            f"idempotency key {key!r} was used before with other words; use a new one",
+            code="turn_ingress_conflict",
+        )
+    return Steered(signal=known, is_duplicate=True)
+
+
+async def pending_steers(store: Store, turn_id: str) -> list[TurnSignal]:
+    """What was said to a turn and not been taken yet, oldest first."""
+    return await store.read(lambda: signal_rows.pending(turn_id, "steer"))
+
+
+def holds_close(turn_id: str) -> bool:
+    """Whether machine steering waits, which has no other way; inside a transaction."""
+    return any(signal.is_machine for signal in signal_rows.pending(turn_id, "steer"))
+
+
+def end_signals(
+    turn_id: str, clock_ms: int, is_in_history: Callable[[TurnSignal], bool] = lambda _: False
+) -> int:
+    """Say what becomes of a turn's signals when it is over; inside the transaction that settles it.
+
+    Returns how many steers became queue items.
+    """
+    requeued = 0
+    for signal in signal_rows.pending(turn_id):
+        if signal.kind == "abort" or is_in_history(signal):
+            signal_rows.settle_signal(signal.id, "consumed", clock_ms)
+        elif signal.is_machine:
+            signal_rows.settle_signal(signal.id, "dropped", clock_ms, reason=DROPPED_AT_END)
+        else:
+            item = _as_item(signal, clock_ms)
+            signal_rows.settle_signal(signal.id, "requeued", clock_ms, item_id=item.id)
+            requeued += 1
+    return requeued
+
+
+def _as_item(signal: TurnSignal, now_ms: int) -> QueueItem:
+    import hashlib
+
+    payload = QueuePayload(content=(TextBlock(text=signal.text),))
+    item = queue_rows.insert_item(
+        QueueItem(
+            id=new_item_id(),
+            session_id=signal.session_id,
+            position=0,
+            state="queued",
+            source="steer",
+            digest=hashlib.sha256(queue_rows.encode_payload(payload)).hexdigest(),
+            payload=payload,
+            turn_id=new_turn_id(),
+            created_ms=now_ms,
+            expires_ms=now_ms + int(ITEM_TTL_S * 1000),
+        )
+    )
+    queue_rows.begin_wakes(signal.session_id)
+    return item
