@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
 def scan(argv: Sequence[str]) -> Wanted:
     """Read the few flags that matter before parsing; the last one wins, as in click."""
     flags = list(argv[: argv.index("--")]) if "--" in argv else list(argv)
-    if flags[:1] != ["exec"]:
+    if not flags or flags[0] not in ("exec", "retry", "steer"):
         return Wanted(verbose="-v" in flags)
     named = _last_value(flags, "--output-format")
     writes = "--dry-run" not in flags

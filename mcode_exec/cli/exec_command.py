@@ -51,8 +51,13 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
 
     PROMPT - is the same as --input -. The answer goes to stdout and nothing else does.
     """
+    return run_turn(ctx, flags)
+
+
+def run_turn(ctx: click.Context, flags: dict[str, Any], **fixed: Any) -> int:
+    """Run one turn as the flags say; `fixed`: fields of the invocation that the command decides."""
     started_s, closed, signals = ctx.obj
-    invocation = to_invocation(ctx, flags, started_s)
+    invocation = to_invocation(ctx, flags, started_s, **fixed)
     if invocation.dry_run:
         from mcode_exec.cli.dry_run import show
 
@@ -63,7 +68,7 @@ def command(ctx: click.Context, /, **flags: Any) -> int:
     return run(invocation, signals=signals, is_stdout_closed=1 in closed)
 
 
-def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float) -> Invocation:
+def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float, **fixed: Any) -> Invocation:
     """The flags as a record.  Raises: InvocationError for what cannot be meant."""
     prompt, input_source = _prompt_sources(flags)
     _check_combinations(flags, has_input=input_source is not None)
@@ -85,9 +90,11 @@ def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float) -
             FlagRule(verdict="allow" if name == "allow" else "deny", text=text) for name, text in rules
         ),
         timeout_s=flags.pop("timeout"),
+        wait_timeout_s=flags.pop("wait_timeout"),
         max_cost_usd=max_cost,
         started_monotonic_s=started_s,
         **flags,
+        **fixed,
     )
 
 
@@ -121,6 +128,9 @@ _SELECTORS = {
 }
 _FILES = ("events_file", "result_file", "output_file", "session_id_file")
 
+#: what somebody else's process cannot do for this one
+_NOT_QUEUED = {"timeout": "--timeout", "output_file": "-o", "ephemeral": "--ephemeral"}
+
 #: further flags that name something, and cannot name nothing (an unset variable in a script)
 _NAMES = {
     "request_id": "--request-id",
@@ -144,6 +154,10 @@ def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
             given.append("--request-id")
     if len(given) > 1:
         raise InvocationError(f"{' and '.join(given)} cannot be combined.")
+    if flags["when_busy"] == "queue":
+        for name, flag in _NOT_QUEUED.items():
+            if flags[name]:
+                raise InvocationError(f"--when-busy queue and {flag} cannot be combined.")
     if flags["quiet"] and flags["verbose"]:
         raise InvocationError("-q and -v cannot be combined.")
     if flags["input_format"] is not None and not has_input:

@@ -56,6 +56,15 @@ OPTIONS: tuple[click.Option, ...] = (
           help="Label of the session (repeatable)."),
     _flag(_SESSION, "--request-id", type=TEXT, metavar="ID",
           help="Run once: the same ID again gives the stored result."),
+    _flag(_SESSION, "--when-busy", type=click.Choice(["fail", "wait", "queue", "steer"]), default="fail",
+          help="What a busy session means: an error (fail, the default), stand in its line (wait), leave the"
+               " prompt for who drains it (queue), hand it to the running turn (steer)."),
+    _flag(_SESSION, "--wait-timeout", type=DURATION, default="10m",
+          help="How long to wait in line, or for a running request of the same ID [default: 10m]."),
+    _flag(_SESSION, "--drain", "drains", is_flag=True,
+          help="After the turn, run the session's queued items until none is left."),
+    _flag(_SESSION, "--paused-queue", type=click.Choice(["keep", "clear"]), default="keep",
+          help="What happens to the items of a paused queue [default: keep]."),
     _flag(_SESSION, "--cwd", metavar="DIR",
           help="Workspace [default: the current directory]; @recorded: the session's."),
     _flag(_AGENT, "--model", type=TEXT, metavar="P/M[#V]",
@@ -125,3 +134,25 @@ OPTIONS: tuple[click.Option, ...] = (
           help="Show what would run: flags, configuration, tools, permissions; no model call."),
 )
 # fmt: on
+
+
+def options_without(*names: str) -> list[click.Option]:
+    """The flags of a command that runs a turn as `exec` does, but for those that it decides itself."""
+    return [option for option in OPTIONS if option.name not in names]
+
+
+def values_of_absent() -> dict[str, Any]:
+    """What every flag of `exec` is when it does not stand on the command line."""
+    absent: dict[str, Any] = {}
+    for option in OPTIONS:
+        assert option.name is not None
+        absent[option.name] = () if option.multiple else False if option.is_flag else None
+    return {
+        **absent,
+        "deltas": True,
+        "on_ask": "fail",
+        "output_format": "text",
+        "when_busy": "fail",
+        "wait_timeout": 600.0,
+        "paused_queue": "keep",
+    }

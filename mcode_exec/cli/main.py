@@ -37,13 +37,16 @@ import time  # noqa: E402
 
 from mcode_exec.cli.noted_signals import NotedSignals, default_interrupt  # noqa: E402
 
+#: commands that run a turn, and so settle it when a signal comes
+RUNNING = frozenset(("exec", "retry", "steer"))
+
 
 def main() -> None:
     """Run `mcode` with the process's arguments and end the process."""
     started_s = time.monotonic()
     noted = NotedSignals()
     argv = sys.argv[1:]
-    if argv[:1] == ["exec"]:
+    if argv[:1] and argv[0] in RUNNING:
         noted.begin()
     else:
         default_interrupt()

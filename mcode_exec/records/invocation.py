@@ -8,9 +8,11 @@ from typing import Literal
 from msgspec import Struct
 
 from mcode_exec.records.permission import Preset, Verdict
+from mcode_exec.records.turn import Priority, Source
 
 OutputFormat = Literal["text", "json", "stream-json"]
 OnAsk = Literal["fail", "deny"]
+WhenBusy = Literal["fail", "wait", "queue", "steer"]
 
 
 class FlagRule(Struct, frozen=True, kw_only=True):
@@ -54,6 +56,17 @@ class Invocation(Struct, frozen=True, kw_only=True):
     on_ask: OnAsk = "fail"
     #: environment variables passed to commands although their names look secret
     env: tuple[str, ...] = ()
+
+    #: who asks for the turn, and how it stands to what is queued
+    source: Source = "api"
+    priority: Priority = "ordinary"
+    #: what a busy session means for this run
+    when_busy: WhenBusy = "fail"
+    #: how long a place in line, or a running request of the same id, is kept
+    wait_timeout_s: float = 600.0
+    #: after the turn, run what is queued
+    drains: bool = False
+    paused_queue: Literal["keep", "clear"] = "keep"
 
     request_id: str | None = None
     timeout_s: float | None = None
