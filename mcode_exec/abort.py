@@ -9,6 +9,8 @@ asyncio-cancellable, so a trip reaches it within milliseconds.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal
 
 AbortReason = Literal[
@@ -39,6 +41,7 @@ class AbortScope:
         #: number of the signal, when the reason is `signal`
         self.signum: int | None = None
         self._task: asyncio.Task[object] | None = None
+        self._inner: AbortScope | None = None
 
     @property
     def is_tripped(self) -> bool:
@@ -52,7 +55,21 @@ class AbortScope:
         self.signum = signum
         if self._task is not None:
             self._task.cancel()
+        if self._inner is not None:
+            self._inner.trip(reason, signum=signum)
         return True
+
+    @contextmanager
+    def inner(self) -> Iterator[AbortScope]:
+        """A scope for one turn of several: what ends the outer one ends it too, but not the other way round."""
+        scope = AbortScope()
+        if self.reason is not None:
+            scope.trip(self.reason, signum=self.signum)
+        self._inner = scope
+        try:
+            yield scope
+        finally:
+            self._inner = None
 
     def bind(self, task: asyncio.Task[object]) -> None:
         """Make `task` the one that a trip cancels; it is cancelled at once if the scope has tripped."""

@@ -12,6 +12,7 @@ import re
 
 _SESSION_ID = re.compile(r"mvs_[0-9a-f]{32}")
 _CALL_ID = re.compile(r"call_[0-9a-f]{24}")
+_ITEM_PREFIX = re.compile(r"qi_[0-9a-f]{8,32}")
 _SESSION_PREFIX = re.compile(r"mvs_[0-9a-f]{8,32}")
 
 
@@ -85,6 +86,11 @@ def is_call_id(text: str) -> bool:
 def is_session_prefix(text: str) -> bool:
     """Whether `text` may name a session: `mvs_` and at least 8 of its 32 hex digits."""
     return _SESSION_PREFIX.fullmatch(text) is not None
+
+
+def is_item_prefix(text: str) -> bool:
+    """Whether `text` may name a queue item: `qi_` and at least 8 of its 32 hex digits."""
+    return _ITEM_PREFIX.fullmatch(text) is not None
 
 
 def item_id(message_id: str, block_index: int) -> str:

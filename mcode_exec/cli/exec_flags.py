@@ -141,6 +141,11 @@ def options_without(*names: str) -> list[click.Option]:
     return [option for option in OPTIONS if option.name not in names]
 
 
+def options_named(*names: str) -> list[click.Option]:
+    """These flags of `exec`, in its order."""
+    return [option for option in OPTIONS if option.name in names]
+
+
 def values_of_absent() -> dict[str, Any]:
     """What every flag of `exec` is when it does not stand on the command line."""
     absent: dict[str, Any] = {}

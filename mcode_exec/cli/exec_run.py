@@ -23,6 +23,7 @@ from mcode_exec.abort import Aborted, AbortScope
 from mcode_exec.cli import descriptors, errors_door, stdin_notice
 from mcode_exec.cli.signals import die_by
 from mcode_exec.errors import InternalError, McodeError
+from mcode_exec.output import narration
 from mcode_exec.output.files import descriptor_of
 from mcode_exec.output.output_files import FileNames
 from mcode_exec.output.sink import READER_GRACE_S
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mcode_exec.cli.signals import SignalDoor
+    from mcode_exec.executor.delivery import Delivered
     from mcode_exec.executor.runtime import Runtime
     from mcode_exec.records.invocation import Invocation
     from mcode_exec.records.result import Result
@@ -93,8 +95,34 @@ class Execution:
         result = await self._result()
         final = await sink.result(result)
         self._report(final)
+        if self._invocation.drains:
+            await self._drain(final)
         await self._close(sink)
         return final
+
+    async def _drain(self, final: Result) -> None:
+        """`--drain`: what waits behind the turn, once its result is out; it changes nothing of that."""
+        if self._runtime is None or final.session_id is None:
+            return
+        if final.status not in ("succeeded", "interaction_required"):
+            return
+        from mcode_exec.executor.draining import DrainOptions, drain
+
+        options = DrainOptions(session=final.session_id)
+        try:
+            end = await drain(
+                self._runtime, self._invocation, options, self._sink, self._scope, self._tell_delivered
+            )
+        except McodeError as error:
+            self._sink.say_error(f"error: the queue was not drained: {error.message} ({error.code})")
+            return
+        for session_id, why in end.left.items():
+            self._sink.say(f"items of session {session_id} are left: {why}")
+
+    def _tell_delivered(self, delivered: Delivered) -> None:
+        self._sink.say(
+            narration.of_delivered(delivered.item.id, delivered.outcome, delivered.result, delivered.error)
+        )
 
     async def _result(self) -> Result:
         """The run's one result, however it ends, with the ids that are known."""

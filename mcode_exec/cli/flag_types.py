@@ -120,6 +120,19 @@ class SessionId(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class ItemId(click.ParamType):  # type: ignore[type-arg]
+    """The id of a queue item or a prefix of one."""
+
+    name = "item"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from mcode_exec.ids import is_item_prefix
+
+        if not is_item_prefix(value):
+            self.fail(f"{value!r} is no queue item: qi_ and 8 to 32 hex digits.", param, ctx)
+        return str(value)
+
+
 class VariableName(click.ParamType):  # type: ignore[type-arg]
     """The name of an environment variable."""
 

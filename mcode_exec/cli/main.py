@@ -38,7 +38,7 @@ import time  # noqa: E402
 from mcode_exec.cli.noted_signals import NotedSignals, default_interrupt  # noqa: E402
 
 #: commands that run a turn, and so settle it when a signal comes
-RUNNING = frozenset(("exec", "retry", "steer"))
+RUNNING = (("exec",), ("retry",), ("steer",), ("queue", "drain"), ("queue", "steer"))
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
     started_s = time.monotonic()
     noted = NotedSignals()
     argv = sys.argv[1:]
-    if argv[:1] and argv[0] in RUNNING:
+    if tuple(argv[:1]) in RUNNING or tuple(argv[:2]) in RUNNING:
         noted.begin()
     else:
         default_interrupt()

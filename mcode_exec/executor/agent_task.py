@@ -36,7 +36,8 @@ def agent_task(
     """
     model = prepared.model
     hidden: frozenset[str] = frozenset()
-    if prepared.rules.may_hide:
+    drainer = prepared.drainer_rules
+    if prepared.rules.may_hide or (drainer is not None and drainer.may_hide):
         hidden = frozenset(name for name in prepared.settings.tools if judge().hides(_permission_of(name)))
     offered = [name for name in prepared.settings.tools if name not in hidden]
     tools = registry.schemas(offered) if model.info.takes_tools else ()

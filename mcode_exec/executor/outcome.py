@@ -16,9 +16,11 @@ from mcode_exec.durations import format_duration
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef
+from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.result import (
     ErrorInfo,
     LimitHit,
+    QueuePlace,
     Result,
     ResultUsage,
     SandboxInfo,
@@ -130,6 +132,43 @@ def stopped_before_turn(
         error=verdict.error,
         limit=verdict.limit,
         duration_ms=duration_ms,
+    )
+
+
+def cancelled_before_turn(invocation: Invocation, session_id: str, turn_id: str) -> Result:
+    """The result of a submission that somebody took back before it was admitted."""
+    info = ErrorInfo(
+        category="runtime",
+        code="TURN_ABORTED",
+        message="the turn did not finish: it was aborted before it began",
+        retryable=False,
+    )
+    return Result(
+        run_id=invocation.run_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        status="cancelled",
+        exit_code=4,
+        error=info,
+    )
+
+
+def steered_into(invocation: Invocation, session_id: str, turn_id: str | None) -> Result:
+    """The result of words that a running turn takes."""
+    return Result(
+        run_id=invocation.run_id, session_id=session_id, turn_id=turn_id, status="steered", exit_code=0
+    )
+
+
+def queued_as(invocation: Invocation, item: QueueItem, ahead: int) -> Result:
+    """The result of a submission that waits for somebody else to run it."""
+    return Result(
+        run_id=invocation.run_id,
+        session_id=item.session_id,
+        turn_id=item.turn_id,
+        status="queued",
+        exit_code=0,
+        queue=QueuePlace(item_id=item.id, position=ahead),
     )
 
 

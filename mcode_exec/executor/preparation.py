@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.choice import Choice, choose
+from mcode_exec.executor.delivery import Delivery, prompt_of
 from mcode_exec.executor.effort import Effort, effort_of, effort_of_fallback
 from mcode_exec.executor.models import ResolvedModel, resolve_model
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.settings import Settings
 from mcode_exec.executor.turn_plan import (
+    Input,
     TurnPlan,
     check_attachments,
     find_repository,
@@ -53,6 +57,7 @@ class Prepared:
         fallbacks: tuple[tuple[ResolvedModel, str | None], ...],
         preset: Preset,
         rules: RuleSet,
+        drainer_rules: RuleSet | None,
         base_prompt: str | None,
         choice: Choice,
         git_root: str | None,
@@ -69,6 +74,8 @@ class Prepared:
         self.fallbacks = fallbacks
         self.preset = preset
         self.rules = rules
+        #: of the process that delivers this from the queue: the stricter of both count
+        self.drainer_rules = drainer_rules
         #: text of --system-prompt-file
         self.base_prompt = base_prompt
         self.choice = choice
@@ -80,8 +87,10 @@ class Prepared:
         self.is_dropped = False
 
 
-async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepared:
-    """Resolve an invocation.
+async def prepare(
+    runtime: Runtime, invocation: Invocation, sink: Sink, delivery: Delivery | None = None
+) -> Prepared:
+    """Resolve an invocation; `delivery`: it comes from the queue, and says what that item says.
 
     Raises: InvocationError, ConfigError, KeyMissingError, SessionError, StoreFailedError.
     """
@@ -89,7 +98,10 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
     config = settings.config
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
     sink.redact_with(redactor)
-    given = await read_input(invocation)
+    if delivery is None:
+        given = await read_input(invocation)
+    else:
+        given = Input(prompt=prompt_of(delivery.item), base_prompt=None)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)
     plan = await plan_turn(
@@ -129,10 +141,13 @@ async def prepare(runtime: Runtime, invocation: Invocation, sink: Sink) -> Prepa
         fallbacks=tuple((model, kept.level) for model, kept in fallbacks),
         preset=plan.preset,
         rules=plan.rules,
+        drainer_rules=None if delivery is None else _drainer_rules(delivery, plan),
         base_prompt=given.base_prompt,
         choice=choice,
         git_root=git_root,
-        request=_request(invocation, choice, given.prompt, redactor),
+        request=_request(invocation, choice, given.prompt, redactor)
+        if delivery is None
+        else _request_of(delivery, choice, redactor),
         redactor=redactor,
         notices=(
             *given.prompt.notices,
@@ -185,8 +200,6 @@ def _new_session(
         labels=dict(invocation.labels),
         permission=resolving.permission_of(invocation),
     )
-    from msgspec import structs
-
     ref = model.info.ref
     return structs.replace(
         session,
@@ -196,6 +209,33 @@ def _new_session(
         effort=effort,
         agent=plan.agent.name if plan.agent is not None else None,
         context_tokens=model.info.context_tokens,
+    )
+
+
+def _drainer_rules(delivery: Delivery, plan: TurnPlan) -> RuleSet:
+    """What the process that delivers an item would allow in that session itself."""
+    settings = resolving.settings_of(
+        structs.replace(delivery.drainer, agent=None, tools=None), plan.settings.config
+    )
+    _, rules = resolving.rule_set(settings, plan.agent, delivery.drainer, plan.session, is_new=False)
+    return rules
+
+
+def _request_of(delivery: Delivery, choice: Choice, redactor: Redactor) -> TurnRequest:
+    """The submission of an item: under the turn id, the digest and the claim that it has."""
+    item, payload = delivery.item, delivery.item.payload
+    return TurnRequest(
+        session_id=choice.session.id,
+        turn_id=item.turn_id,
+        digest=item.digest,
+        source=item.source,
+        priority=delivery.priority,
+        item_id=item.id,
+        claim_token=item.claim_token,
+        request_id=payload.request_id,
+        request_scope=payload.request_scope,
+        title=None if payload.title is None else redactor.text(payload.title),
+        labels=dict(payload.labels),
     )
 
 

@@ -16,14 +16,17 @@ from mcode_exec.errors import SessionError
 from mcode_exec.executor import submission
 from mcode_exec.executor.outcome import TIMEOUT_FLAG, decode_result, stopped_before_turn, timeout_hit
 from mcode_exec.executor.preparation import Prepared, prepare
+from mcode_exec.executor.submission import Left
 from mcode_exec.executor.turn import TurnRun
 from mcode_exec.output.sink import READER_GRACE_S, Sink
 from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import LimitHit, Result
 from mcode_exec.records.turn import Accepted, Replayed
+from mcode_exec.turns import queue
 
 if TYPE_CHECKING:
+    from mcode_exec.executor.delivery import Delivery
     from mcode_exec.executor.runtime import Runtime
     from mcode_exec.executor.settings import Settings
 
@@ -32,21 +35,29 @@ T = TypeVar("T")
 _NOTHING_RECORDED = "the request was answered before; no model was called, and nothing was recorded"
 
 
-async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, abort: AbortScope) -> Result:
-    """Run one invocation to its result; the caller writes it.
+async def run_invocation(
+    runtime: Runtime,
+    invocation: Invocation,
+    sink: Sink,
+    abort: AbortScope,
+    delivery: Delivery | None = None,
+) -> Result:
+    """Run one invocation to its result; the caller writes it.  `delivery`: it comes from the queue.
 
     Raises: McodeError when no turn was admitted.
     """
     deadline = _Deadline(runtime, invocation, sink, abort)
     try:
         try:
-            prepared = await _abortable(_prepare(runtime, invocation, sink, deadline), abort)
-            admission = await _abortable(submission.submit(runtime, prepared), abort)
+            prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery), abort)
+            admission = await _abortable(submission.submit(runtime, prepared, invocation, sink, abort), abort)
         except _Stopped:
             # A submission that was cut off may have been admitted all the same: recovery settles it.
             return stopped_before_turn(
                 abort, invocation, time_limit=deadline.limit, duration_ms=_elapsed_ms(runtime, invocation)
             )
+        if isinstance(admission, Left):
+            return admission.result
         await sink.session_known(admission.receipt.session_id)
         if isinstance(admission, Replayed):
             if invocation.record is not None:
@@ -55,14 +66,40 @@ async def run_invocation(runtime: Runtime, invocation: Invocation, sink: Sink, a
         if not isinstance(admission, Accepted):
             raise AssertionError("submit answers with an acceptance or a replay")
         await sink.admitted()
+        await _say_passed(admission, sink)
+        if invocation.drains:
+            await queue.stand_behind(
+                runtime.store, runtime.owner, admission.receipt.session_id, runtime.clock
+            )
         turn = TurnRun(runtime, invocation, prepared, admission, sink, abort, time_limit=deadline.limit)
         return await turn.run()
     finally:
         deadline.cancel()
 
 
-async def _prepare(runtime: Runtime, invocation: Invocation, sink: Sink, deadline: _Deadline) -> Prepared:
-    prepared = await prepare(runtime, invocation, sink)
+async def _say_passed(accepted: Accepted, sink: Sink) -> None:
+    """What stands in the session's queue, when this turn did not wait for it."""
+    session_id = accepted.receipt.session_id
+    if accepted.cleared_items:
+        cleared = f"{accepted.cleared_items} items of the paused queue were taken away"
+        await sink.event(Notice(code="queue.cleared", message=cleared))
+    if accepted.passed_items:
+        why = "the queue is paused" if accepted.is_queue_paused else "no live process drains them"
+        waiting = (
+            f"{accepted.passed_items} queued items were passed over: {why}; "
+            f"`mcode queue list {session_id}` shows them"
+        )
+        await sink.event(Notice(code="queue.passed", message=waiting))
+
+
+async def _prepare(
+    runtime: Runtime,
+    invocation: Invocation,
+    sink: Sink,
+    deadline: _Deadline,
+    delivery: Delivery | None,
+) -> Prepared:
+    prepared = await prepare(runtime, invocation, sink, delivery)
     deadline.start_configured(prepared.settings)
     return prepared
 

@@ -1,7 +1,8 @@
-"""Submitting a prepared turn, until it is accepted or answered.
+"""Submitting a prepared turn, until it is accepted, answered or left to somebody else.
 
-A rejection becomes the error that tells the caller who holds the session; a
-request that runs elsewhere is waited for while it goes on.
+A rejection becomes the error that tells the caller who holds the session, or
+what `--when-busy` makes of it; a request that runs elsewhere is waited for
+while it goes on.
 """
 
 from __future__ import annotations
@@ -10,9 +11,23 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from mcode_exec.errors import BusyError, InvocationError, SessionError
+from msgspec import Struct, structs
+
+from mcode_exec.abort import AbortScope
+from mcode_exec.errors import BusyError, InvocationError, SessionError, TurnFailedError
 from mcode_exec.executor.preparation import Prepared
-from mcode_exec.records.turn import Accepted, Admission, Holder, Rejected, Replayed, TurnRequest
+from mcode_exec.output.sink import Sink
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.result import Result
+from mcode_exec.records.turn import (
+    Accepted,
+    Admission,
+    Holder,
+    Rejected,
+    RejectionReason,
+    Replayed,
+    TurnRequest,
+)
 from mcode_exec.sessions import finding, making
 from mcode_exec.store import turn_rows
 from mcode_exec.turns.admission import admit
@@ -20,17 +35,32 @@ from mcode_exec.turns.admission import admit
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
-WAIT_S = 600.0  # how long a running request of the same id is waited for
-_POLL_S = 0.25  # between two looks at it
+_POLL_S = 0.25  # between two looks at a request that runs elsewhere
+
+#: the session is somebody else's now, and will be free again; and what that is called
+BUSY: dict[RejectionReason, str] = {
+    "active-turn": "session_busy",
+    "compaction-active": "session_compacting",
+    "session-mutating": "session_mutating",
+    "priority-blocked": "session_has_queued_messages",
+}
 
 
-async def submit(runtime: Runtime, prepared: Prepared) -> Accepted | Replayed:
+class Left(Struct, frozen=True, kw_only=True):
+    """No turn of this process: what became of the prompt instead."""
+
+    result: Result
+
+
+async def submit(
+    runtime: Runtime, prepared: Prepared, invocation: Invocation, sink: Sink, abort: AbortScope
+) -> Accepted | Replayed | Left:
     """Ask for the turn.
 
     Raises: BusyError, SessionError, InvocationError for a rejection.
     """
     request = prepared.request
-    until_s = runtime.clock.monotonic_s() + WAIT_S
+    until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
     while True:
         admission: Admission = await admit(runtime.store, runtime.owner, request, runtime.clock)
         if isinstance(admission, Accepted):
@@ -38,14 +68,40 @@ async def submit(runtime: Runtime, prepared: Prepared) -> Accepted | Replayed:
         await _drop_new_session(runtime, prepared, admission)
         if isinstance(admission, Replayed):
             return admission
+        if admission.reason in BUSY:
+            answer = await _busy(runtime, prepared, invocation, sink, abort, admission)
+            if answer is not None:
+                return answer
+            reject(admission, request)
         if admission.reason != "request-running":
-            _reject(admission, request)
+            reject(admission, request)
         if runtime.clock.monotonic_s() >= until_s:
             raise BusyError(
-                f"request {request.request_id!r} is still running after {WAIT_S:g} s; try again later",
+                f"request {request.request_id!r} is still running after {invocation.wait_timeout_s:g} s; "
+                "try again later",
             )
         request = await _wait(runtime, admission, request, until_s)
         await _go_to(runtime, prepared, request.session_id)
+
+
+async def _busy(
+    runtime: Runtime,
+    prepared: Prepared,
+    invocation: Invocation,
+    sink: Sink,
+    abort: AbortScope,
+    rejected: Rejected,
+) -> Accepted | Replayed | Left | None:
+    """What `--when-busy` makes of a busy session; None: an error."""
+    if invocation.when_busy == "wait":
+        from mcode_exec.executor.waiting import stand_in_line
+
+        return await stand_in_line(runtime, prepared, invocation, sink, abort)
+    if invocation.when_busy == "queue":
+        from mcode_exec.executor.queueing import leave_in_queue
+
+        return Left(result=await leave_in_queue(runtime, prepared, invocation))
+    return None
 
 
 async def _drop_new_session(runtime: Runtime, prepared: Prepared, admission: Rejected | Replayed) -> None:
@@ -60,16 +116,12 @@ async def _drop_new_session(runtime: Runtime, prepared: Prepared, admission: Rej
 async def _go_to(runtime: Runtime, prepared: Prepared, session_id: str) -> None:
     """The request is known in another session than the one made for it: that one goes on."""
     if prepared.choice.session.id != session_id:
-        from msgspec import structs
-
         session = await finding.find_exact(runtime.store, session_id)
         prepared.choice = structs.replace(prepared.choice, session=session, is_new=False)
 
 
 async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest, until_s: float) -> TurnRequest:
     """Until the running attempt has ended, its process has died or it is time; the request to submit then."""
-    from msgspec import structs
-
     receipt = admission.receipt
     assert receipt is not None
     while True:
@@ -82,9 +134,10 @@ async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest, unt
             return structs.replace(request, session_id=receipt.session_id)
 
 
-def _reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
+def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
+    """Raise what a rejection says to the caller."""
     session_id = request.session_id
-    if rejected.reason == "invalid-session":
+    if rejected.reason in ("invalid-session", "item-gone"):
         raise SessionError(f"there is no session {session_id} that could run")
     if rejected.reason == "ingress-conflict":
         raise SessionError(
@@ -93,13 +146,18 @@ def _reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
         )
     if rejected.reason == "deleting":
         raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
-    codes = {"compaction-active": "session_compacting", "session-mutating": "session_mutating"}
-    if rejected.holder is None:
+    if rejected.reason == "aborted":
+        raise TurnFailedError("the turn did not finish: it was aborted before it began", code="TURN_ABORTED")
+    if rejected.reason == "policy":
+        raise SessionError(f"the turn was refused: {rejected.detail}", code="turn_refused")
+    if rejected.reason not in BUSY:
         raise InvocationError(f"the turn was refused: {rejected.reason}")
+    who = "earlier prompts stand in its line" if rejected.holder is None else _who(rejected.holder)
+    look = f"queue list {session_id}" if rejected.holder is None else f"sessions watch {session_id}"
     raise BusyError(
-        f"session {session_id} is busy: {_who(rejected.holder)}; "
-        f"`mcode sessions show {session_id}` shows it, the same command works when it has ended",
-        code=codes.get(rejected.reason, "session_busy"),
+        f"session {session_id} is busy: {who}; `mcode {look}` shows it, "
+        "--when-busy wait waits for it, and the same command works when it has ended",
+        code=BUSY[rejected.reason],
     )
 
 

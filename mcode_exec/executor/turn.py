@@ -86,7 +86,8 @@ class TurnRun:
         self._sink = sink
         self._abort = abort
         self._time_limit = time_limit
-        self._session = prepared.choice.session
+        #: as it was at admission: it may have gone on since it was chosen
+        self._session = accepted.session or prepared.choice.session
         self._turn_id = accepted.receipt.turn_id
         self._state = TurnState()
         self._patience = Patience(abort)
@@ -241,7 +242,13 @@ class TurnRun:
         if self._made_judge is None:
             from mcode_exec.permissions.judge import Judge
 
-            self._made_judge = Judge(self._prepared.rules, self._surroundings.scope)
+            rules, drainer_rules = self._prepared.rules, self._prepared.drainer_rules
+            if drainer_rules is None:
+                self._made_judge = Judge(rules, self._surroundings.scope)
+            else:
+                from mcode_exec.permissions.stricter import StricterJudge
+
+                self._made_judge = StricterJudge(rules, drainer_rules, self._surroundings.scope)
         return self._made_judge
 
     def _set_phase(self, phase: str) -> None:

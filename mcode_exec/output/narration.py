@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mcode_exec.durations import format_duration
+from mcode_exec.errors import McodeError
 from mcode_exec.records.event import (
     AnyEvent,
     ItemCompleted,
@@ -18,6 +19,7 @@ from mcode_exec.records.event import (
     PermissionDenied,
     SessionResumed,
     SessionStarted,
+    TurnQueued,
     TurnStarted,
 )
 from mcode_exec.records.result import Result
@@ -52,6 +54,9 @@ def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
         )
     if isinstance(event, PermissionDenied):
         return _of_denial(event)
+    if isinstance(event, TurnQueued):
+        ahead = "next in line" if event.position == 0 else f"{event.position} ahead in line"
+        return f"the session is busy: waiting, {ahead} ({event.item_id})"
     return _of_progress(event) if verbose else None
 
 
@@ -84,7 +89,14 @@ def of_ending(result: Result) -> Iterator[str]:
         name = _LIMIT_NAMES[limit.name]
         yield f"stopped: {name} {limit.value} reached (set by {limit.source}){session}"
         return
-    if result.status == "interaction_required":
+    if result.queue is not None:
+        yield (
+            f"queued as {result.queue.item_id}, {result.queue.position} ahead; "
+            f"`mcode queue list {result.session_id}` shows it"
+        )
+    elif result.status == "steered":
+        yield f"handed to turn {result.turn_id}; `mcode sessions watch {result.session_id}` follows it"
+    elif result.status == "interaction_required":
         why = "a decision was asked for and nobody is there" if result.error is None else result.error.message
         yield f"interaction required: {why}"
     elif result.error is not None:
@@ -96,6 +108,17 @@ def of_ending(result: Result) -> Iterator[str]:
     if result.tool_errors and result.exit_code == 0:
         calls = "1 tool call" if result.tool_errors == 1 else f"{result.tool_errors} tool calls"
         yield f"{calls} failed during the run; the result object names them"
+
+
+def of_delivered(item_id: str, outcome: str, result: Result | None, error: McodeError | None) -> str:
+    """What became of a queue item that this process took."""
+    if result is not None and outcome == "ran":
+        took = format_duration(result.duration_ms / 1000)
+        why = "" if result.error is None else f": {cut(result.error.message)} ({result.error.code})"
+        return f"{item_id} {result.status} in {took} (turn {result.turn_id}){why}"
+    why = "" if error is None else f": {cut(error.message)} ({error.code})"
+    kept = "can never run and was taken out" if outcome == "dropped" else "could not run now and waits on"
+    return f"{item_id} {kept}{why}"
 
 
 def continue_line(session_id: str, program: str, flags: tuple[str, ...]) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 from mcode_exec.records.history import Block
 from mcode_exec.records.invocation import FlagRule, OnAsk
 from mcode_exec.records.permission import Preset
+from mcode_exec.records.turn import Source
 
 ItemState = Literal["queued", "claimed"]
 PauseReason = Literal["user-stop", "turn-final-failure"]
@@ -38,6 +39,13 @@ class QueuePayload(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_cost_usd: Decimal | None = None
     max_tokens: int | None = None
     timeout_s: float | None = None
+    append_system_prompt: str | None = None
+    no_project_instructions: bool = False
+    title: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    #: what a later submission of the same request is told by, when this one has run
+    request_id: str | None = None
+    request_scope: str | None = None
 
 
 class QueueItem(Struct, frozen=True, kw_only=True):
@@ -47,7 +55,7 @@ class QueueItem(Struct, frozen=True, kw_only=True):
     session_id: str
     position: int
     state: ItemState
-    source: str
+    source: Source
     digest: str
     payload: QueuePayload
     turn_id: str

@@ -106,6 +106,14 @@ class ModelSwitch(Struct, frozen=True, kw_only=True, rename={"from_model": "from
     code: str
 
 
+class QueuePlace(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where a submission waits."""
+
+    item_id: str
+    #: how many stand ahead of it
+    position: int
+
+
 class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     """What `json`, `--result` and `exec.completed` carry, for every ending."""
 
@@ -144,6 +152,8 @@ class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     worktree: None = None
     sandbox: SandboxInfo | None = None
     leftover_processes: tuple[LeftoverProcess, ...] = ()
+    #: with status `queued`
+    queue: QueuePlace | None = None
     limit: LimitHit | None = None
     duration_ms: int = 0
     api_duration_ms: int = 0

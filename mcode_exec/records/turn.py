@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from mcode_exec.abort import AbortReason
+from mcode_exec.records.session import Session
 
 #: who asks for a turn; anything else is refused as invalid input
 Source = Literal["api", "cron", "job", "steer", "retry"]
@@ -98,6 +99,8 @@ class Accepted(Struct, frozen=True, kw_only=True):
     receipt: Receipt
     #: signs every later write of this turn
     lease_token: str
+    #: the session as it was before; None when the acceptance is only told again
+    session: Session | None = None
     #: the lock of a dead or expired owner was taken over
     is_takeover: bool = False
     #: queue items that it passed over, because nobody drains them or they are paused

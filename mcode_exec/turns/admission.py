@@ -84,13 +84,13 @@ def _admit(
         return answered
     if signal_rows.pending(request.turn_id, "abort"):
         return Rejected(reason="aborted")  # it was stopped before it could begin
-    if lock is not None and is_held:
-        return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
     item = None
     if request.item_id is not None:
         item = queue_rows.find_item(request.item_id)
         if item is None or item.turn_id != request.turn_id or item.claim_token != request.claim_token:
             return Rejected(reason="item-gone")
+    if lock is not None and is_held:
+        return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
     passed = passage(request, item, owner, clock.now_ms())
     if passed.is_blocked:
         return Rejected(reason="priority-blocked")
@@ -194,6 +194,7 @@ def _accept(
     return Accepted(
         receipt=receipt,
         lease_token=token,
+        session=session,
         is_takeover=lock is not None,
         passed_items=0 if cleared else passed.passed,
         is_queue_paused=passed.is_paused,

@@ -116,11 +116,36 @@ def _same(known: QueueItem, digest: str, key: str) -> QueueItem:
     return known
 
 
+async def stand_behind(store: Store, owner: Owner, session_id: str, clock: Clock) -> None:
+    """From here on this process drains a session's items (`*`: everybody's), until it is done or dead."""
+    await store.write(lambda: queue_rows.put_drainer(session_id, owner.token, clock.now_ms()))
+
+
+async def stop_draining(store: Store, owner: Owner, session_id: str) -> None:
+    await store.write(lambda: queue_rows.delete_drainer(session_id, owner.token))
+
+
+async def is_drained_out(store: Store, owner: Owner, session_id: str, clock: Clock) -> bool:
+    """Stop draining a session if nothing is left that could be taken: then nobody counts on us any more."""
+
+    def transaction() -> bool:
+        is_paused = queue_rows.find_pause(session_id) is not None
+        if not is_paused and queue_rows.has_delivered_before(session_id, None, clock.now_ms()):
+            return False
+        queue_rows.delete_drainer(session_id, owner.token)
+        return True
+
+    return await store.write(transaction)
+
+
 async def leave(store: Store, item_id: str) -> None:
     """Give up the place in line; what became of an item before that is forgotten."""
 
     def transaction() -> None:
-        queue_rows.delete_item(item_id)
+        item = queue_rows.find_item(item_id)
+        if item is not None:
+            queue_rows.delete_item(item_id)
+            queue_rows.wake(item.session_id)  # drainers do not pass a place that is taken
         queue_rows.delete_removal(item_id)
 
     await store.write(transaction)
@@ -143,6 +168,7 @@ async def remove(store: Store, item_id: str, reason: RemovalReason, clock: Clock
 def take_out(item: QueueItem, reason: RemovalReason, now_ms: int, turn_id: str | None = None) -> None:
     """Delete an item and leave word for who waits for it; inside a write transaction."""
     queue_rows.delete_item(item.id)
+    queue_rows.wake(item.session_id)
     if item.waiter is not None:
         queue_rows.put_removal(Removal(item_id=item.id, reason=reason, turn_id=turn_id), item.waiter, now_ms)
 
@@ -233,6 +259,13 @@ def _get(item_id: str) -> QueueItem:
             f"there is no queue item {item_id}; `mcode queue list --all` shows what there is",
             code="queue_item_not_found",
         )
+    return item
+
+
+def get_queued(item_id: str) -> QueueItem:
+    """An item that nobody is delivering; inside a transaction.  Raises: SessionError, BusyError."""
+    item = _get(item_id)
+    _check_queued(item)
     return item
 
 

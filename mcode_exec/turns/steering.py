@@ -25,7 +25,10 @@ from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.lease import is_expired
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.queue import get_queued, take_out
 
+#: whose words a queued item's are; source: turn-system notes, steering
+QUEUE_PRODUCER = "queue-immediate-send"
 DROPPED_AT_END = "the turn ended before it could take this"
 
 
@@ -56,43 +59,83 @@ async def steer(
     Raises: SessionError for a session that does not exist, is being deleted, or knows the key with other words.
     """
 
+    return await store.write(
+        lambda: _steer(owner, session_id, text, clock, producer, idempotency_key, is_machine)
+    )
+
+
+async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> Steered:
+    """Hand a queued item's words to the turn that runs: the item goes as that happens.
+
+    Raises: SessionError, BusyError; InvocationError for an item that has more than words, or a model of its own.
+    """
+
     def transaction() -> Steered:
-        if session_rows.find_session(session_id) is None:
-            raise SessionError(f"there is no session {session_id} that could run")
-        if idempotency_key is not None:
-            known = signal_rows.find_by_key(session_id, producer, idempotency_key)
-            if known is not None:
-                return _known(known, text, idempotency_key)
-        lock = turn_rows.find_lock(session_id)
-        if lock is not None and lock.kind == "deletion":
-            raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
-        if (
-            lock is None
-            or not owner.is_alive(lock.owner)
-            or is_expired(lock, boot_id=owner.boot_id, clock=clock)
-        ):
-            return Steered()
-        if lock.turn_id is None:
-            return Steered(holder=lock.holder())
-        signal_id = new_signal_id()
-        key = signal_id if idempotency_key is None else f"{producer}:{idempotency_key}"
-        signal = TurnSignal(
-            id=signal_id,
-            session_id=session_id,
-            turn_id=lock.turn_id,
-            kind="steer",
-            producer=producer,
-            idempotency_key=idempotency_key,
-            is_machine=is_machine,
-            text=text,
-            message_id=user_message_id(session_id, "steer:" + key),
-            state="pending",
-            created_ms=clock.now_ms(),
-        )
-        signal_rows.insert_signal(signal)
-        return Steered(signal=signal)
+        item = get_queued(item_id)
+        text = _words(item)
+        steered = _steer(owner, item.session_id, text, clock, QUEUE_PRODUCER, item.id, False)
+        if steered.signal is not None:
+            take_out(item, "merged", clock.now_ms(), steered.signal.turn_id)
+        return steered
 
     return await store.write(transaction)
+
+
+def _words(item: QueueItem) -> str:
+    payload = item.payload
+    if payload.model or payload.effort or payload.agent or payload.fallback_models:
+        raise SessionError(
+            f"{item.id} has a model of its own, and a running turn keeps the one it has; let it run in its place",
+            code="active-model-override-unsupported",
+        )
+    texts = [block.text for block in payload.content if isinstance(block, TextBlock)]
+    if len(texts) < len(payload.content):
+        raise SessionError(
+            f"{item.id} has attachments, which a running turn cannot take; let it run in its place",
+            code="steer-attachments-unsupported",
+        )
+    return "\n\n".join(texts)
+
+
+def _steer(
+    owner: Owner,
+    session_id: str,
+    text: str,
+    clock: Clock,
+    producer: str,
+    idempotency_key: str | None,
+    is_machine: bool,
+) -> Steered:
+    if session_rows.find_session(session_id) is None:
+        raise SessionError(f"there is no session {session_id} that could run")
+    if idempotency_key is not None:
+        known = signal_rows.find_by_key(session_id, producer, idempotency_key)
+        if known is not None:
+            return _known(known, text, idempotency_key)
+    lock = turn_rows.find_lock(session_id)
+    if lock is not None and lock.kind == "deletion":
+        raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
+    if lock is None or not owner.is_alive(lock.owner) or is_expired(lock, boot_id=owner.boot_id, clock=clock):
+        return Steered()
+    if lock.turn_id is None:
+        return Steered(holder=lock.holder())
+    signal_id = new_signal_id()
+    key = signal_id if idempotency_key is None else f"{producer}:{idempotency_key}"
+    signal = TurnSignal(
+        id=signal_id,
+        session_id=session_id,
+        turn_id=lock.turn_id,
+        kind="steer",
+        producer=producer,
+        idempotency_key=idempotency_key,
+        is_machine=is_machine,
+        text=text,
+        message_id=user_message_id(session_id, "steer:" + key),
+        state="pending",
+        created_ms=clock.now_ms(),
+    )
+    signal_rows.insert_signal(signal)
+    return Steered(signal=signal)
 
 
 def _known(known: TurnSignal, text: str, key: str) -> Steered:

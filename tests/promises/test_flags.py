@@ -327,9 +327,7 @@ def test_help_names_every_flag_and_no_flag_that_is_not_there(mcode: Mcode) -> No
     ]
     assert [flag for flag in promised if flag not in help_text] == []
     assert "--resume" not in help_text
-    assert not [
-        flag for flag in ("--add-dir", "--schema") if flag in help_text
-    ]
+    assert not [flag for flag in ("--add-dir", "--schema") if flag in help_text]
     assert max(map(len, help_text.splitlines())) <= 110
 
 

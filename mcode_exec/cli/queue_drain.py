@@ -1,0 +1,178 @@
+"""`mcode queue drain` and `queue steer`: turns for others, from parsed flags to the end of the process.
+
+stdout gets one line per item; what happens meanwhile is said on stderr.  The
+first signal ends the turn that runs, which is settled, and the drain with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from mcode_exec.abort import AbortScope
+from mcode_exec.cli import descriptors
+from mcode_exec.cli.exec_command import to_invocation
+from mcode_exec.cli.exec_flags import values_of_absent
+from mcode_exec.cli.signals import die_by
+from mcode_exec.errors import BusyError, McodeError, SessionError
+from mcode_exec.executor.delivery import Delivered
+from mcode_exec.executor.draining import DrainEnd, DrainOptions, drain
+from mcode_exec.executor.runtime import Runtime
+from mcode_exec.executor.sending import send_now
+from mcode_exec.output import narration
+from mcode_exec.output.encoding import to_json_line
+from mcode_exec.output.sinks import SinkOptions, open_sink
+from mcode_exec.output.writer import Writer
+from mcode_exec.records.invocation import Invocation
+
+if TYPE_CHECKING:
+    import click
+
+    from mcode_exec.cli.signals import SignalDoor
+    from mcode_exec.output.sinks import BaseSink
+
+_CLOSE_S = 2.0  # as after a run
+
+
+def run_drain(ctx: click.Context, flags: dict[str, Any]) -> int:
+    """`mcode queue drain`; the exit code."""
+    session, follows, stops = flags.pop("session"), flags.pop("follow"), flags.pop("stop_on_failure")
+    flags.pop("every")
+    is_jsonl = flags.pop("output_format") == "jsonl"
+
+    async def work(worker: Worker) -> int:
+        options = DrainOptions(session=session, follows=follows, stops_on_failure=stops)
+        end = await drain(
+            worker.runtime, worker.invocation, options, worker.sink, worker.scope, worker.tell_delivered
+        )
+        return _code_of(worker, end)
+
+    return _run(ctx, flags, work, is_jsonl=is_jsonl)
+
+
+def run_steer(ctx: click.Context, item_id: str, flags: dict[str, Any]) -> int:
+    """`mcode queue steer`; the exit code."""
+
+    async def work(worker: Worker) -> int:
+        delivered = await send_now(worker.runtime, worker.invocation, item_id, worker.sink, worker.scope)
+        if delivered is not None:
+            worker.tell_delivered(delivered)
+        return worker.failed_code or 0
+
+    return _run(ctx, flags, work, is_jsonl=False)
+
+
+def _code_of(worker: Worker, end: DrainEnd) -> int:
+    """What the end of a drain is to a script: nothing that waits is passed over in silence."""
+    for left, why in end.left.items():
+        worker.sink.say(f"items of session {left} are left: {why}")
+    if worker.scope.is_tripped or worker.failed_code is not None:
+        return worker.failed_code or 0
+    if "busy" in end.left.values():
+        raise BusyError(
+            "items are left, because another process is at work in their session; try again later"
+        )
+    if end.session_id is not None and end.left.get(end.session_id) == "paused":
+        raise SessionError(
+            f"the queue of {end.session_id} is paused; `mcode queue unpause {end.session_id}` lets it go on",
+            code="queue_paused",
+        )
+    return 0
+
+
+class Worker:
+    """What draining needs: the open runtime, a scope that signals trip, the ways out."""
+
+    def __init__(self, invocation: Invocation, writer: Writer, sink: BaseSink, *, is_jsonl: bool) -> None:
+        self.invocation = invocation
+        self.scope = AbortScope()
+        self.sink = sink
+        self._writer = writer
+        self._is_jsonl = is_jsonl
+        self.runtime: Runtime
+        #: exit code of the first turn that did not succeed
+        self.failed_code: int | None = None
+
+    def tell_delivered(self, delivered: Delivered) -> None:
+        result, error, item = delivered.result, delivered.error, delivered.item
+        sentence = narration.of_delivered(item.id, delivered.outcome, result, error)
+        if self._is_jsonl:
+            line = {
+                "itemId": item.id,
+                "sessionId": item.session_id,
+                "outcome": delivered.outcome,
+                "result": result,
+                "error": None if error is None else {"code": error.code, "message": error.message},
+            }
+            self._writer.stdout.post(to_json_line(line, self.sink.redactor.text))
+        elif delivered.outcome == "ran":
+            answer = narration.cut(str(result.output), 100) if result and result.output else ""
+            text = self.sink.redactor.text(f"{item.id} {result.status if result else ''} {answer}".rstrip())
+            self._writer.stdout.post((text + "\n").encode("utf-8", "replace"))
+        if delivered.outcome != "ran" or (result is not None and result.exit_code):
+            self.sink.say(sentence)
+        if self.failed_code is None:
+            if delivered.outcome == "dropped" and error is not None:
+                self.failed_code = error.exit_code
+            elif delivered.outcome == "ran" and result is not None and result.exit_code:
+                self.failed_code = result.exit_code
+
+
+def _run(
+    ctx: click.Context, flags: dict[str, Any], work: Callable[[Worker], Awaitable[int]], *, is_jsonl: bool
+) -> int:
+    started_s, closed, signals = ctx.obj
+    invocation = to_invocation(ctx, {**values_of_absent(), **flags, "prompt": "-"}, started_s)
+    loop = asyncio.new_event_loop()
+    code = loop.run_until_complete(
+        _main(loop, invocation, work, signals, is_jsonl=is_jsonl, is_stdout_closed=1 in closed)
+    )
+    if signals.signum is not None:
+        die_by(signals.signum)
+    return code
+
+
+async def _main(
+    loop: asyncio.AbstractEventLoop,
+    invocation: Invocation,
+    work: Callable[[Worker], Awaitable[int]],
+    signals: SignalDoor,
+    *,
+    is_jsonl: bool,
+    is_stdout_closed: bool,
+) -> int:
+    writer = Writer(
+        stdout_fd=descriptors.take_stdout(),
+        stderr_fd=2,
+        on_stdout_gone=lambda: _stdout_gone(loop, worker),
+    )
+    options = SinkOptions(
+        run_id=invocation.run_id, quiet=invocation.quiet, verbose=invocation.verbose, continue_flags=None
+    )
+    sink = open_sink(options, writer, os.environ)
+    worker = Worker(invocation, writer, sink, is_jsonl=is_jsonl)
+    signals.attach(loop, lambda signum: _signalled(worker, signum))
+    if is_stdout_closed:
+        worker.scope.trip("stdout-closed")
+    try:
+        worker.runtime = await Runtime.open(invocation)
+        try:
+            code = await work(worker)
+        finally:
+            await asyncio.wait_for(worker.runtime.close(), _CLOSE_S)
+    except McodeError as error:
+        sink.say_error(f"error: {error.message} ({error.code})")
+        code = error.exit_code
+    await sink.close()
+    return 141 if worker.scope.reason == "stdout-closed" else code
+
+
+def _signalled(worker: Worker, signum: int) -> None:
+    worker.scope.trip("signal", signum=signum)
+    worker.sink.hurry()
+
+
+def _stdout_gone(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
+    loop.call_soon_threadsafe(worker.scope.trip, "stdout-closed")
