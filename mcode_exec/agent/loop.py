@@ -92,7 +92,7 @@ class AgentLoop:
         asked_again = False
         while True:
             if not self._pieces:  # an answer that is cut into pieces is not interrupted
-                await self._take(await self._ports.steering())
+                await self._take(self._ports.steering())
             answer = await self._ask()
             calls = [block for block in answer.content if isinstance(block, ToolCallBlock)]
             text = _text_of(answer)
@@ -124,7 +124,7 @@ class AgentLoop:
 
     async def _holds_close(self) -> bool:
         """Take what machines have said meanwhile: it has no other turn to go to.  A person's words have the queue."""
-        steers = await self._ports.steering()
+        steers = self._ports.steering()
         if not any(steer.is_machine for steer in steers):
             return False
         await self._take(steers)
@@ -147,7 +147,7 @@ class AgentLoop:
 
     async def take_all(self) -> None:
         """What was said to a turn that is being stopped becomes part of its conversation."""
-        await self._take(await self._ports.steering())
+        await self._take(self._ports.steering())
 
     async def _ask(self) -> Answer:
         state, ports = self._state, self._ports

@@ -78,8 +78,8 @@ class Ports(Protocol):
         """Make a record permanent; the loop goes on only then."""
         ...
 
-    async def steering(self) -> tuple[Steer, ...]:
-        """What was said to the turn since it last looked, oldest first."""
+    def steering(self) -> tuple[Steer, ...]:
+        """What had been said to the turn by the newest commit and was not taken yet, oldest first."""
         ...
 
     async def add_failed(self, message_id: str, failed: tuple[Usage, ...]) -> None:

@@ -25,7 +25,6 @@ from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.store.database import Store
 from mcode_exec.tools import registry
-from mcode_exec.turns.steering import pending_steers
 
 if TYPE_CHECKING:
     from mcode_exec.executor.tape import Tape
@@ -76,7 +75,7 @@ class TurnPorts:
             self._taken.add(record.id)
         await self._door.commit(record, failed=tuple(self._attempt(usage) for usage in failed))
 
-    async def steering(self) -> tuple[Steer, ...]:
+    def steering(self) -> tuple[Steer, ...]:
         return tuple(
             Steer(
                 message_id=signal.message_id,
@@ -84,7 +83,7 @@ class TurnPorts:
                 text=signal.text,
                 is_machine=signal.is_machine,
             )
-            for signal in await pending_steers(self._store, self._task.turn_id)
+            for signal in self._door.steers
             if signal.message_id is not None and signal.message_id not in self._taken
         )
 

@@ -327,10 +327,12 @@ class TurnRun:
     async def _take_steering(self) -> None:
         """What was said to a turn that was stopped goes into its conversation, if it can in time; else settlement
         makes queue items of it."""
-        if self._agent is None:
+        if self._agent is None or self._door is None:
             return
         try:
-            await asyncio.wait_for(self._agent.take_all(), STEERING_S)
+            async with asyncio.timeout(STEERING_S):
+                await self._door.look()
+                await self._agent.take_all()
         except (McodeError, TimeoutError):
             pass
 

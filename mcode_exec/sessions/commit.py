@@ -17,6 +17,7 @@ from mcode_exec.errors import LeaseLostError
 from mcode_exec.faults import fault
 from mcode_exec.records.history import HistoryRecord, ToolResultBlock
 from mcode_exec.records.projection import display_of, with_result
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.usage import Usage
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.history import CanonicalHistory
@@ -71,6 +72,8 @@ class CommitDoor:
         self._last_user_id: str | None = None
         #: the failure that closed the door; every later commit meets it again
         self._broken: Exception | None = None
+        #: what others had said to the turn when the newest record was committed, taken or not
+        self.steers: tuple[TurnSignal, ...] = ()
         #: rows of the newest record, while they are being written
         self._rows: asyncio.Task[None] | None = None
 
@@ -103,7 +106,7 @@ class CommitDoor:
             try:
                 fault("before-append")
                 await self._store.guarded(
-                    self._check_lease,
+                    self._look,
                     lambda: self._history.append((record,), self._clock.now_ms()),
                     self._patience,
                 )
@@ -136,6 +139,15 @@ class CommitDoor:
             self._rows = None
         if self._broken is not None:
             raise self._broken
+
+    async def look(self) -> None:
+        """Look what has been said to the turn since the newest commit.  Raises: LeaseLostError."""
+        await self._store.read(self._look)
+
+    def _look(self) -> None:
+        """Whether the lease is still ours, and what was said to the turn: one read for both."""
+        self._check_lease()
+        self.steers = tuple(signal_rows.pending(self._turn_id, "steer"))
 
     def _check_lease(self) -> None:
         if not turn_rows.holds_lock(self._session_id, self._token):

@@ -147,11 +147,6 @@ def _known(known: TurnSignal, text: str, key: str) -> Steered:
     return Steered(signal=known, is_duplicate=True)
 
 
-async def pending_steers(store: Store, turn_id: str) -> list[TurnSignal]:
-    """What was said to a turn and not been taken yet, oldest first."""
-    return await store.read(lambda: signal_rows.pending(turn_id, "steer"))
-
-
 def holds_close(turn_id: str) -> bool:
     """Whether machine steering waits, which has no other way; inside a transaction."""
     return any(signal.is_machine for signal in signal_rows.pending(turn_id, "steer"))

@@ -74,7 +74,7 @@ class Ports:
         self.records.append(record)
         self.failed.extend(failed)
 
-    async def steering(self) -> tuple[Steer, ...]:
+    def steering(self) -> tuple[Steer, ...]:
         """Each time one entry of `said`; nothing when it is used up."""
         return self.said.pop(0) if self.said else ()
 
