@@ -28,6 +28,7 @@ from mcode_exec.records.turn import Accepted, Replayed, TurnRequest
 from mcode_exec.store import queue_rows
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.admission import admit
+from mcode_exec.turns.recovery import recover
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -113,6 +114,9 @@ class _Waiter:
             await asyncio.sleep(LOOK_S)
             if await self._store.data_version() != version:
                 return
+        # Who dies changes nothing in the store: what it held is freed by whoever waits for it.
+        runtime = self._runtime
+        await recover(self._store, runtime.owner, runtime.clock, runtime.sessions_dir)
 
     async def _dispatch(self) -> bool:
         """Run one item that stands ahead; False when there is none to take, or it could not run now."""

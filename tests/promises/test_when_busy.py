@@ -95,6 +95,21 @@ def test_a_waiter_that_dies_loses_its_place(mcode: Mcode, peer: Peer) -> None:
     assert items(mcode) == []
 
 
+def test_a_drainer_that_dies_ahead_of_a_waiter_holds_nobody_up(mcode: Mcode, peer: Peer) -> None:
+    session, first, gate = busy_session(mcode, peer)
+    mcode.run("queue", "add", session, "ahead").check()
+    waiting = mcode.start("exec", "w", "--session", session, "--when-busy", "wait", *JSON)
+    wait_until(lambda: len(items(mcode)) == 2, "no place in line")
+    waiting.send(signal.SIGSTOP)
+    gate.open()
+    first.finish().check()
+    died = mcode.run("queue", "drain", "--session", session, env={"MCODE_FAULT": "after-claim"})
+    assert died.code == -signal.SIGKILL
+    waiting.send(signal.SIGCONT)
+    assert waiting.finish(20).check().result["output"] == "echo w"
+    assert prompts(mcode) == ["begin", "ahead", "w"]
+
+
 def test_a_waiter_that_is_stopped_gives_its_place_up(mcode: Mcode, peer: Peer) -> None:
     session, first, gate = busy_session(mcode, peer)
     waiting = mcode.start("exec", "w", "--session", session, "--when-busy", "wait", *JSON)
