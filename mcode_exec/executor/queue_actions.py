@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
 from mcode_exec.errors import SessionError
 from mcode_exec.executor.delivery import payload_of, text_of
+from mcode_exec.executor.inspect import opened
 from mcode_exec.executor.prompt import read_prompt
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.records.history import Block, TextBlock
@@ -35,37 +35,22 @@ class Line(Struct, frozen=True, kw_only=True):
     drained: frozenset[str]
 
 
-@asynccontextmanager
-async def _opened(data_dir: str | None, env: Mapping[str, str]) -> AsyncIterator[Runtime]:
-    runtime = await Runtime.open(Invocation(run_id="", data_dir=data_dir), env)
-    try:
-        yield runtime
-    finally:
-        await runtime.close()
-
-
 async def list_items(data_dir: str | None, env: Mapping[str, str], session: str | None) -> Line:
     """The items of a session in the order of its line; None: of every session, the oldest first."""
-    runtime = await Runtime.look(data_dir, env)
-    try:
-        session_id = None
-        if session is not None:
-            session_id = (await finding.find_exact(runtime.store, session)).id
+    async with opened(data_dir, env) as runtime:
+        session_id = None if session is None else (await finding.find_exact(runtime.store, session)).id
         items = await _items(runtime, session_id)
         sessions = {item.session_id for item in items}
 
         def look() -> Line:
             pauses = {one: queue_rows.find_pause(one) for one in sessions}
-            drained = {one for one in sessions if runtime.has_owner and is_drained(one, runtime.owner)}
             return Line(
                 items=items,
                 pauses={one: pause for one, pause in pauses.items() if pause is not None},
-                drained=frozenset(drained),
+                drained=frozenset(one for one in sessions if is_drained(one, runtime.owner)),
             )
 
         return await runtime.store.read(look)
-    finally:
-        await runtime.close()
 
 
 async def _items(runtime: Runtime, session_id: str | None) -> list[QueueItem]:
@@ -100,7 +85,7 @@ async def add_item(
     Raises: SessionError, InvocationError, BusyError `queue_full`.
     """
     prompt = await read_prompt(invocation)
-    async with _opened(invocation.data_dir, env) as runtime:
+    async with opened(invocation.data_dir, env) as runtime:
         assert invocation.session is not None
         session = (await finding.find_named(runtime.store, invocation.session)).session
         payload = payload_of(invocation, prompt.content, None)
@@ -138,7 +123,7 @@ async def edit_item(
         given = {name: value for name, value in changes.items() if value is not None}
         return structs.replace(payload, content=content, **given)
 
-    async with _opened(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         found = await _named(runtime, item)
         return await queue.edit(runtime.store, found.id, change, _digest)
 
@@ -155,7 +140,7 @@ async def move_item(
     data_dir: str | None, env: Mapping[str, str], item: str, place: int
 ) -> tuple[QueueItem, int]:
     """Put an item at a place of its line, 1 the first; and how many stand ahead of it then."""
-    async with _opened(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         found = await _named(runtime, item)
         moved = await queue.move(runtime.store, found.id, place)
         ahead = await runtime.store.read(lambda: queue_rows.count_before(moved.session_id, moved.position))
@@ -166,7 +151,7 @@ async def remove_items(
     data_dir: str | None, env: Mapping[str, str], items: tuple[str, ...]
 ) -> list[QueueItem]:
     """Take items back; all of them are looked up before one goes."""
-    async with _opened(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         found = [await _named(runtime, item) for item in items]
         for one in found:
             await queue.remove(runtime.store, one.id, "taken-back", runtime.clock)
@@ -175,14 +160,14 @@ async def remove_items(
 
 async def pause_queue(data_dir: str | None, env: Mapping[str, str], session: str) -> tuple[str, bool]:
     """Hold a session's queue: its id, and False where there is nothing to hold."""
-    async with _opened(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         found = await finding.find_exact(runtime.store, session)
         return found.id, await queue.pause(runtime.store, found.id, runtime.clock)
 
 
 async def unpause_queue(data_dir: str | None, env: Mapping[str, str], session: str) -> tuple[str, bool]:
     """Let a session's queue go on: its id, and False if it was not held."""
-    async with _opened(data_dir, env) as runtime:
+    async with opened(data_dir, env) as runtime:
         found = await finding.find_exact(runtime.store, session)
         return found.id, await queue.unpause(runtime.store, found.id)
 

@@ -127,11 +127,6 @@ class Runtime:
         return self._store
 
     @property
-    def has_owner(self) -> bool:
-        """Whether this process holds a place among the living; who only looks has none."""
-        return self._owner is not None
-
-    @property
     def owner(self) -> Owner:
         assert self._owner is not None
         return self._owner
