@@ -11,6 +11,7 @@ import large
 import startup
 import steps
 import streams
+import turns
 from tabulate import tabulate
 from timing import Row
 
@@ -21,6 +22,7 @@ BENCHMARKS: dict[str, Callable[[int], list[Row]]] = {
     "resume": large.run_resume,
     "continue": large.run_continue,
     "crowd": crowd.run,
+    "turns": turns.run,
 }
 
 
