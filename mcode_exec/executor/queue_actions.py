@@ -20,7 +20,7 @@ from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import queue_rows
 from mcode_exec.turns import queue
-from mcode_exec.turns.fence import is_drained
+from mcode_exec.turns.delivery import is_drained
 
 _PAGE = 500
 

@@ -127,6 +127,7 @@ class TurnRun:
                 abort=self._abort,
                 clock=self._runtime.clock,
                 patience=self._patience,
+                is_in_history=self._is_in_history,
             )
             fault("after-settlement")
             await self._finish_watching()
@@ -237,6 +238,9 @@ class TurnRun:
             except McodeError:
                 pass  # the turn itself ends by it; a reader only takes what is there
 
+    def _is_in_history(self, message_id: str) -> bool:
+        return self._door is not None and any(record.id == message_id for record in self._door.records)
+
     def _judge(self) -> Judge:
         """The judge of this turn, made when it is first asked: a turn without tools pays for none."""
         if self._made_judge is None:
@@ -303,6 +307,7 @@ class TurnRun:
     async def _conclude(self, ending: Ending) -> tuple[Result, bytes]:
         if isinstance(ending.error, InternalError):
             self._sink.bug(ending.error.__cause__ or ending.error)
+        await self._rows_settled()  # a commit that the end cut off goes on, and counts
         if ending.outcome == "aborted":
             await self._take_steering()
         leftovers = await self._surroundings.end_leftovers()

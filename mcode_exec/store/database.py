@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 import msgspec
 import peewee
 
+from mcode_exec import paths
 from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock
-from mcode_exec.errors import McodeError, StoreBusyError, StoreFailedError
+from mcode_exec.errors import InvocationError, McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.store import migrations, tables, trouble
 
@@ -101,6 +102,8 @@ class Store:
 
     def __init__(self, path: str, database: peewee.SqliteDatabase, thread: StoreThread, clock: Clock) -> None:
         self.path = path
+        #: histories of the sessions that the store knows
+        self.sessions_dir = paths.sessions_dir(os.path.dirname(path))
         self._database = database
         self._thread = thread
         self._clock = clock
@@ -223,6 +226,11 @@ class Store:
                     ) from error
             except OSError as error:
                 raise trouble.failure_of(error, self.path) from error
+            except UnicodeEncodeError as error:
+                # Only what somebody handed in can hold it: nothing that was read does.
+                raise InvocationError(
+                    f"{_shown(error)} is no text that can be kept: it holds half a surrogate pair"
+                ) from error
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise StoreFailedError(
                     f"the store {self.path} holds a row that is damaged ({error}); "
@@ -230,6 +238,12 @@ class Store:
                 ) from error
             await asyncio.sleep(_RETRY_S[min(attempt, len(_RETRY_S) - 1)])
             attempt += 1
+
+
+def _shown(error: UnicodeEncodeError) -> str:
+    text = error.object
+    start = max(error.start - 20, 0)
+    return ascii(text[start : error.end + 20])
 
 
 def _open(database: peewee.SqliteDatabase, path: str, clock: Clock) -> None:

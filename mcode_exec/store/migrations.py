@@ -74,9 +74,10 @@ _M003_QUEUE = """
 CREATE TABLE queue_items (
     row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, session_id TEXT NOT NULL,
     position INTEGER NOT NULL, state TEXT NOT NULL, source TEXT NOT NULL, digest TEXT NOT NULL,
-    payload BLOB NOT NULL, dedupe_key TEXT, turn_id TEXT NOT NULL UNIQUE, earlier_turns TEXT NOT NULL,
+    dedupe_key TEXT, turn_id TEXT NOT NULL UNIQUE, earlier_turns TEXT NOT NULL,
     waiter TEXT, claim_owner TEXT, claim_token TEXT, claim_boot_id TEXT, claim_expires_ms INTEGER,
-    claim_expires_boot_ms INTEGER, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL);
+    claim_expires_boot_ms INTEGER, created_ms INTEGER NOT NULL, expires_ms INTEGER NOT NULL,
+    payload BLOB NOT NULL);
 CREATE INDEX queue_items_order ON queue_items (session_id, position);
 CREATE UNIQUE INDEX queue_items_dedupe ON queue_items (session_id, dedupe_key)
     WHERE dedupe_key IS NOT NULL;
@@ -99,6 +100,7 @@ CREATE TABLE turn_signals (
     item_id TEXT, created_ms INTEGER NOT NULL, settled_ms INTEGER);
 CREATE UNIQUE INDEX turn_signals_key ON turn_signals (session_id, producer, idempotency_key)
     WHERE idempotency_key IS NOT NULL;
+CREATE INDEX turn_signals_pending ON turn_signals (row) WHERE state = 'pending';
 CREATE INDEX turn_signals_turn ON turn_signals (turn_id, state, row);
 CREATE INDEX turn_signals_message ON turn_signals (message_id) WHERE message_id IS NOT NULL;
 CREATE INDEX turn_signals_session ON turn_signals (session_id, row);

@@ -90,6 +90,14 @@ def page_items(session_id: str, *, after: int = 0, limit: int) -> list[QueueItem
     return [_item(row) for row in dicts(query)]
 
 
+def line(session_id: str) -> list[tuple[str, int, str]]:
+    """(id, position, state) of every item of a session, in the order of the line."""
+    query = QueueItems.select(QueueItems.id, QueueItems.position, QueueItems.state).where(
+        QueueItems.session_id == session_id
+    )
+    return [(item_id, place, state) for item_id, place, state in tuples(query.order_by(QueueItems.position))]
+
+
 def page_all_items(*, after: int = 0, limit: int) -> list[tuple[int, QueueItem]]:
     """(row number, item) of every session, oldest row first."""
     query = (
@@ -132,9 +140,14 @@ def find_claimed(session_id: str) -> QueueItem | None:
 
 
 def waiters(session_id: str, before: int | None) -> list[tuple[str, str]]:
-    """(item id, owner) of those who stand in line, in its order, up to position `before`."""
+    """(item id, owner) of those who stand in line, in its order, up to position `before`.
+
+    One whose turn was admitted stands there no more: what it holds is the session.
+    """
     query = QueueItems.select(QueueItems.id, QueueItems.waiter).where(
-        (QueueItems.session_id == session_id) & QueueItems.waiter.is_null(False)
+        (QueueItems.session_id == session_id)
+        & QueueItems.waiter.is_null(False)
+        & (QueueItems.state == "queued")
     )
     if before is not None:
         query = query.where(QueueItems.position < before)

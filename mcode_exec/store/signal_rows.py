@@ -39,6 +39,17 @@ def pending(turn_id: str, kind: SignalKind | None = None) -> list[TurnSignal]:
     return [_signal(row) for row in dicts(query.order_by(TurnSignals.row))]
 
 
+def has_pending() -> bool:
+    """Whether there is a signal that nothing has become of yet."""
+    return bool(TurnSignals.select(TurnSignals.row).where(TurnSignals.state == "pending").exists())
+
+
+def all_pending(limit: int) -> list[TurnSignal]:
+    """What nothing has become of yet, said to any turn, oldest first."""
+    query = TurnSignals.select(*_FIELDS).where(TurnSignals.state == "pending")
+    return [_signal(row) for row in dicts(query.order_by(TurnSignals.row).limit(limit))]
+
+
 def consume_message(message_id: str, at_ms: int) -> bool:
     """The steer whose message is in history now; False for any other message."""
     query = TurnSignals.update(state="consumed", settled_ms=at_ms).where(

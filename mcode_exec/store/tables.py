@@ -205,8 +205,6 @@ class QueueItems(Table):
     state = TextField()
     source = TextField()
     digest = TextField()
-    #: a QueuePayload
-    payload = BlobField()
     dedupe_key = TextField(null=True)
     #: fixed when it was submitted; another one for each delivery after that
     turn_id = TextField(unique=True)
@@ -220,6 +218,8 @@ class QueueItems(Table):
     claim_expires_boot_ms = BigIntegerField(null=True)
     created_ms = BigIntegerField()
     expires_ms = BigIntegerField()
+    #: a QueuePayload, up to 1 MiB; the last column, so that no query reads past it to another one
+    payload = BlobField()
 
     class Meta:
         table_name = "queue_items"

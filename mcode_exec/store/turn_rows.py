@@ -53,15 +53,6 @@ def insert_lock(lock: Lock) -> bool:
     return bool(SessionLocks.insert(**values).on_conflict_ignore().as_rowcount().execute())
 
 
-def replace_lock(lock: Lock, expected_token: str) -> bool:
-    """Take over the lock that `expected_token` signs; False if it has changed hands meanwhile."""
-    values = {name: getattr(lock, name) for name in Lock.__struct_fields__}
-    query = SessionLocks.update(**values).where(
-        (SessionLocks.session_id == lock.session_id) & (SessionLocks.token == expected_token)
-    )
-    return bool(query.execute())
-
-
 def extend_lock(session_id: str, token: str, expires_ms: int, expires_boot_ms: int) -> bool:
     """Renew a lease; False if it is no longer signed by `token`.  Never makes a row."""
     query = SessionLocks.update(expires_ms=expires_ms, expires_boot_ms=expires_boot_ms).where(

@@ -20,7 +20,8 @@ from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Receipt
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
-from mcode_exec.turns.lease import is_expired
+from mcode_exec.turns.delivery import is_live
+from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
 
@@ -57,16 +58,11 @@ async def request_abort(
             raise SessionError(f"there is no session {session_id}")
         now_ms = clock.now_ms()
         lock = turn_rows.find_lock(session_id)
-        is_held = (
-            lock is not None
-            and owner.is_alive(lock.owner)
-            and not is_expired(lock, boot_id=owner.boot_id, clock=clock)
-        )
-        running = lock.turn_id if lock is not None and is_held else None
+        running = lock.turn_id if lock is not None and is_held(lock, owner, clock) else None
         if turn_id is not None and turn_id != running:
-            return _abort_other(session_id, turn_id, running, now_ms, reason)
+            return _abort_other(session_id, turn_id, running, owner, clock, reason)
         if running is None:
-            return _abort_delivery(session_id, now_ms, reason)
+            return _abort_delivery(session_id, owner, clock, reason)
         _tell(session_id, running, now_ms, reason)
         return AbortTarget(turn_id=running)
 
@@ -74,7 +70,7 @@ async def request_abort(
 
 
 def _abort_other(
-    session_id: str, turn_id: str, running: str | None, now_ms: int, reason: AbortReason
+    session_id: str, turn_id: str, running: str | None, owner: Owner, clock: Clock, reason: AbortReason
 ) -> AbortTarget:
     """A turn that is named and does not run: it waits, is over, or is nobody's yet."""
     receipt = turn_rows.find_receipt(turn_id)
@@ -84,28 +80,30 @@ def _abort_other(
         return AbortTarget(outcome="released", turn_id=turn_id)
     item = queue_rows.find_by_turn(turn_id)
     if item is not None and item.session_id == session_id:
-        return _abort_item(item, now_ms, reason)
+        return _abort_item(item, owner, clock, reason)
     if running is not None:
         return AbortTarget(outcome="turn-mismatch", turn_id=running)
+    if item is not None:
+        return AbortTarget(outcome="not-running")  # another session's
     # It may be on its way: whoever submits it meets this row.
-    _tell(session_id, turn_id, now_ms, reason)
+    _tell(session_id, turn_id, clock.now_ms(), reason)
     return AbortTarget(outcome="not-running", turn_id=turn_id)
 
 
-def _abort_item(item: QueueItem, now_ms: int, reason: AbortReason) -> AbortTarget:
-    if item.state == "claimed":
-        _tell(item.session_id, item.turn_id, now_ms, reason)
+def _abort_item(item: QueueItem, owner: Owner, clock: Clock, reason: AbortReason) -> AbortTarget:
+    if item.state == "claimed" and is_live(item, owner, clock):
+        _tell(item.session_id, item.turn_id, clock.now_ms(), reason)
         return AbortTarget(turn_id=item.turn_id)
-    take_out(item, "cancelled", now_ms)
+    take_out(item, "cancelled", clock.now_ms())
     return AbortTarget(outcome="aborted", turn_id=item.turn_id)
 
 
-def _abort_delivery(session_id: str, now_ms: int, reason: AbortReason) -> AbortTarget:
+def _abort_delivery(session_id: str, owner: Owner, clock: Clock, reason: AbortReason) -> AbortTarget:
     """No turn runs; one that is being delivered at this moment is stopped before it begins."""
     item = queue_rows.find_claimed(session_id)
-    if item is None:
+    if item is None or not is_live(item, owner, clock):
         return AbortTarget(outcome="not-running")
-    _tell(session_id, item.turn_id, now_ms, reason)
+    _tell(session_id, item.turn_id, clock.now_ms(), reason)
     return AbortTarget(turn_id=item.turn_id)
 
 

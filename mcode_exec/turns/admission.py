@@ -27,7 +27,7 @@ from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.fence import Passage, passage
-from mcode_exec.turns.lease import LEASE_S, is_expired
+from mcode_exec.turns.lease import LEASE_S, is_held
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.settlement import settle_as_dead
 
@@ -60,7 +60,9 @@ async def admit(
     Source: turn-system notes, admission.
     """
     token = "lease_" + os.urandom(16).hex()
-    return await store.write(lambda: _admit(owner, request, clock, token, lease_s, policies))
+    return await store.write(
+        lambda: _admit(owner, request, clock, token, lease_s, policies, store.sessions_dir)
+    )
 
 
 def _admit(
@@ -70,16 +72,17 @@ def _admit(
     token: str,
     lease_s: float,
     policies: Sequence[Policy],
+    sessions_dir: str,
 ) -> Admission:
     session = session_rows.find_session(request.session_id)
     if session is None or session.runtime != "pi-agent":
         return Rejected(reason="invalid-session")
     lock = turn_rows.find_lock(session.id)
-    is_held = lock is not None and _is_held(lock, owner, clock, lease_s)
+    is_locked = lock is not None and is_held(lock, owner, clock, lease_s)
     if lock is not None and lock.kind == "deletion":
         # Sealed, whoever began it: a deletion that was cut short is finished, not undone.
         return Rejected(reason="deleting", holder=lock.holder())
-    answered, attempt = _duplicate(request, lock, lambda held: _is_held(held, owner, clock, lease_s))
+    answered, attempt = _duplicate(request, lock, owner, lambda held: is_held(held, owner, clock, lease_s))
     if answered is not None:
         return answered
     if signal_rows.pending(request.turn_id, "abort"):
@@ -87,29 +90,34 @@ def _admit(
     item = None
     if request.item_id is not None:
         item = queue_rows.find_item(request.item_id)
-        if item is None or item.turn_id != request.turn_id or item.claim_token != request.claim_token:
+        if item is None or not _is_ours(item, request, owner):
             return Rejected(reason="item-gone")
-    if lock is not None and is_held:
+    if lock is not None and is_locked:
         return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
-    passed = passage(request, item, owner, clock.now_ms())
+    passed = passage(request, item, owner, clock, sessions_dir)
     if passed.is_blocked:
         return Rejected(reason="priority-blocked")
     for policy in policies:
         detail = policy(request)
         if detail is not None:
             return Rejected(reason="policy", detail=detail)
+    if lock is not None:
+        settle_as_dead(lock, clock.now_ms(), sessions_dir)
+        turn_rows.delete_lock(session.id, lock.token)
     return _accept(session, owner, request, clock, token, lease_s, lock, attempt, item, passed)
 
 
-def _is_held(lock: Lock, owner: Owner, clock: Clock, lease_s: float) -> bool:
-    """A dead owner's lock is free at once, a live one's when its lease has run out."""
-    return owner.is_alive(lock.owner) and not is_expired(
-        lock, boot_id=owner.boot_id, clock=clock, lease_s=lease_s
-    )
+def _is_ours(item: QueueItem, request: TurnRequest, owner: Owner) -> bool:
+    """Whether a request may run an item: under its claim, or as the process that stands in line itself."""
+    if item.turn_id != request.turn_id or item.session_id != request.session_id:
+        return False
+    if item.waiter is not None:
+        return item.waiter == owner.token
+    return item.state == "claimed" and item.claim_token == request.claim_token
 
 
 def _duplicate(
-    request: TurnRequest, lock: Lock | None, is_held: Callable[[Lock], bool]
+    request: TurnRequest, lock: Lock | None, owner: Owner, goes_on: Callable[[Lock], bool]
 ) -> tuple[Admission | None, int]:
     """What an earlier submission of the same turn or request id answers, else (None, attempt number)."""
     same_turn = turn_rows.find_receipt(request.turn_id)
@@ -119,6 +127,9 @@ def _duplicate(
         if same_turn.settled_ms is not None:
             return Replayed(receipt=same_turn), 0
         if lock is not None and lock.turn_id == request.turn_id:
+            if lock.owner != owner.token:
+                # A claim of ours had run out, and the item is another's now, under the turn id it had.
+                return Rejected(reason="active-turn", holder=lock.holder()), 0
             # Our own admission, asked again after its answer was lost.
             return Accepted(receipt=same_turn, lease_token=lock.token), 0
         # Its lease is gone without a settlement: a turn id is never run twice.
@@ -135,7 +146,7 @@ def _duplicate(
     if earlier.settled_ms is None:
         # Without a session selector the earlier attempt may be in another session than this one.
         holding = turn_rows.find_lock(earlier.session_id)
-        if holding is not None and holding.turn_id == earlier.turn_id and is_held(holding):
+        if holding is not None and holding.turn_id == earlier.turn_id and goes_on(holding):
             return Rejected(reason="request-running", receipt=earlier, holder=holding.holder()), 0
     return None, earlier.attempt + 1
 
@@ -166,11 +177,7 @@ def _accept(
         pid=owner.pid,
         host=owner.host,
     )
-    if lock is None:
-        turn_rows.insert_lock(wanted)
-    else:
-        settle_as_dead(lock, now_ms)
-        turn_rows.replace_lock(wanted, lock.token)
+    turn_rows.insert_lock(wanted)
     receipt = turn_rows.insert_receipt(
         turn_id=request.turn_id,
         session_id=request.session_id,

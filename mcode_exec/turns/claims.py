@@ -1,24 +1,22 @@
 """Claims: the 30 s right to deliver one item; one per session, bound to the item's turn id.
 
-The item's row goes with the commit of its prompt (sessions.commit), so that a
-process that dies in between loses nothing: a claim whose owner is dead, or
-whose time is up, is given back under a new turn id, unless the prompt stands in
-history already.
+A claim whose owner is dead, or whose time is up, is in nobody's way: whoever
+wants to deliver next gives the item back first (turns.delivery).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from mcode_exec.clock import Clock
-from mcode_exec.ids import new_turn_id
 from mcode_exec.records.queue import CLAIM_S, QueueItem
+from mcode_exec.sessions.unfinished import Unfinished
 from mcode_exec.store import queue_rows, turn_rows
 from mcode_exec.store.database import Store
+from mcode_exec.turns.delivery import give_back, is_live, requeue
+from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
-
-MAX_EARLIER = 20  # turn ids that a redelivered item remembers
+from mcode_exec.turns.settlement import settle_as_dead
 
 
 async def claim_next(
@@ -32,7 +30,9 @@ async def claim_next(
     token = _token()
 
     def transaction() -> QueueItem | None:
-        if queue_rows.find_pause(session_id) is not None or _is_delivering(session_id, owner, clock):
+        if queue_rows.find_pause(session_id) is not None:
+            return None
+        if is_delivering(session_id, owner, clock, store.sessions_dir):
             return None
         item = _first(session_id, clock.now_ms())
         if item is None or (before is not None and item.position >= before):
@@ -50,7 +50,15 @@ async def claim_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> 
 
     def transaction() -> QueueItem | None:
         item = queue_rows.find_item(item_id)
-        if item is None or item.waiter is not None or _is_delivering(item.session_id, owner, clock):
+        if item is None or item.waiter is not None:
+            return None
+        if is_delivering(item.session_id, owner, clock, store.sessions_dir):
+            return None
+        item = queue_rows.find_item(item_id)  # its own claim may just have been given back
+        if item is None:
+            return None
+        if item.expires_ms <= clock.now_ms():
+            queue_rows.delete_item(item_id)
             return None
         return _claim(item, owner, token, clock)
 
@@ -82,59 +90,36 @@ async def drop(store: Store, item: QueueItem) -> bool:
     return await store.write(transaction)
 
 
-def requeue(item: QueueItem) -> None:
-    """Back into its place; inside a write transaction.  A turn id is submitted once."""
-    was_admitted = turn_rows.find_receipt(item.turn_id) is not None
-    queue_rows.update_item(
-        item.id,
-        state="queued",
-        turn_id=new_turn_id() if was_admitted else item.turn_id,
-        earlier_turns=(*item.earlier_turns, item.turn_id)[-MAX_EARLIER:]
-        if was_admitted
-        else item.earlier_turns,
-        claim_owner=None,
-        claim_token=None,
-        claim_boot_id=None,
-        claim_expires_ms=None,
-        claim_expires_boot_ms=None,
-    )
-
-
-def is_live(item: QueueItem, owner: Owner, clock: Clock) -> bool:
-    """Whether a claimed item is being delivered: its claim is good, or its turn holds the session."""
-    lock = turn_rows.find_lock(item.session_id)
-    if lock is not None and lock.turn_id == item.turn_id:
-        return True  # how long the turn may take to write its prompt is the lease's word
-    if item.claim_owner is None or not owner.is_alive(item.claim_owner):
-        return False
-    if item.claim_boot_id == owner.boot_id:
-        return (item.claim_expires_boot_ms or 0) > clock.boot_ms()
-    return clock.now_ms() < (item.claim_expires_ms or 0) <= clock.now_ms() + int(CLAIM_S * 1000)
-
-
-def recover_claims(owner: Owner, clock: Clock, limit: int, is_in_history: Callable[[QueueItem], bool]) -> int:
-    """Give back the claims of the dead and of those whose time is up; inside a write transaction.
-
-    An item whose prompt stands in history was delivered: it goes.
-    """
+def recover_claims(owner: Owner, clock: Clock, limit: int, sessions_dir: str) -> int:
+    """Give back the claims of the dead and of those whose time is up; inside a write transaction."""
     count = 0
     for item in queue_rows.claimed_items(limit):
-        if is_live(item, owner, clock):
-            continue
-        count += 1
-        was_admitted = turn_rows.find_receipt(item.turn_id) is not None
-        has_left = item.waiter is not None and not owner.is_alive(item.waiter)
-        if has_left or (was_admitted and is_in_history(item)):
-            queue_rows.delete_item(item.id)
-        else:
-            requeue(item)
-            queue_rows.wake(item.session_id)
+        if not is_live(item, owner, clock):
+            count += 1
+            if give_back(item, Unfinished(sessions_dir, item.session_id)):
+                queue_rows.wake(item.session_id)
     return count
 
 
-def _is_delivering(session_id: str, owner: Owner, clock: Clock) -> bool:
-    claimed = queue_rows.find_claimed(session_id)
-    return claimed is not None and is_live(claimed, owner, clock)
+def is_delivering(session_id: str, owner: Owner, clock: Clock, sessions_dir: str) -> bool:
+    """Whether an item of a session is being delivered; a delivery that is over ends here.
+
+    Inside a write transaction.
+    """
+    item = queue_rows.find_claimed(session_id)
+    if item is None:
+        return False
+    lock = turn_rows.find_lock(session_id)
+    if lock is not None and lock.turn_id == item.turn_id:
+        if is_held(lock, owner, clock):
+            return True
+        settle_as_dead(lock, clock.now_ms(), sessions_dir)
+        turn_rows.delete_lock(session_id, lock.token)
+        return False
+    if is_live(item, owner, clock):
+        return True
+    give_back(item, Unfinished(sessions_dir, session_id))
+    return False
 
 
 def _first(session_id: str, now_ms: int) -> QueueItem | None:

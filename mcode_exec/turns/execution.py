@@ -37,6 +37,7 @@ async def execute(
     patience: Patience | None = None,
     lease_s: float = LEASE_S,
     renew_s: float = RENEW_S,
+    is_in_history: Callable[[str], bool] | None = None,
 ) -> R:
     """Run `loop` under the lease and settle the turn with what `conclude` makes of its ending.
 
@@ -67,6 +68,7 @@ async def execute(
             result=encoded,
             clock=clock,
             patience=patience,
+            is_in_history=is_in_history,
         )
 
     while True:

@@ -11,9 +11,12 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from mcode_exec.clock import Clock
 from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.turn import PASSING, TurnRequest
 from mcode_exec.store import queue_rows
+from mcode_exec.turns.claims import is_delivering
+from mcode_exec.turns.delivery import is_drained
 from mcode_exec.turns.owner import Owner
 
 
@@ -30,21 +33,26 @@ _FREE = Passage()
 _BLOCKED = Passage(is_blocked=True)
 
 
-def passage(request: TurnRequest, item: QueueItem | None, owner: Owner, now_ms: int) -> Passage:
+def passage(
+    request: TurnRequest, item: QueueItem | None, owner: Owner, clock: Clock, sessions_dir: str
+) -> Passage:
     """Whether an earlier candidate stands ahead; inside the admission transaction.
 
     `item` is the one that the request delivers, or the place that it waits in.
     """
-    if request.priority in PASSING or not queue_rows.has_items(request.session_id):
+    if not queue_rows.has_items(request.session_id):
+        return _FREE
+    waits = item is not None and item.waiter is not None
+    if waits and is_delivering(request.session_id, owner, clock, sessions_dir):
+        return _BLOCKED  # another item is being delivered at this moment
+    if request.priority in PASSING:
         return _FREE
     place = None if item is None else item.position
     if _has_live_waiter(request.session_id, place, owner):
         return _BLOCKED
     if item is not None and item.waiter is None:
         return _FREE  # it is the queue's own turn
-    if item is not None and queue_rows.find_claimed(request.session_id) is not None:
-        return _BLOCKED  # another item is being delivered at this moment
-    if not queue_rows.has_delivered_before(request.session_id, place, now_ms):
+    if not queue_rows.has_delivered_before(request.session_id, place, clock.now_ms()):
         return _FREE
     is_paused = queue_rows.find_pause(request.session_id) is not None
     stands_behind = item is not None or is_drained(request.session_id, owner)
@@ -59,8 +67,3 @@ def _has_live_waiter(session_id: str, before: int | None, owner: Owner) -> bool:
             return True
         queue_rows.delete_item(item_id)
     return False
-
-
-def is_drained(session_id: str, owner: Owner) -> bool:
-    """Whether a live process stands behind the session's items; inside a transaction."""
-    return any(owner.is_alive(drainer) for drainer in queue_rows.drainers(session_id))

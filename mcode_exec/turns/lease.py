@@ -16,6 +16,7 @@ from mcode_exec.errors import McodeError
 from mcode_exec.store import turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.owner import Owner
 
 LEASE_S = 1800.0  # 30 minutes; source: turn-system notes, admission
 RENEW_S = 10.0  # source: turn-system notes, execution
@@ -30,6 +31,13 @@ def is_expired(lock: Lock, *, boot_id: str, clock: Clock, lease_s: float = LEASE
     # Another boot: only wall time is left; an end beyond a whole lease from now is a clock that was wrong.
     now_ms = clock.now_ms()
     return lock.expires_ms <= now_ms or lock.expires_ms > now_ms + int(lease_s * 1000)
+
+
+def is_held(lock: Lock, owner: Owner, clock: Clock, lease_s: float = LEASE_S) -> bool:
+    """Whether a lock keeps others out: a dead owner's is free at once, a live one's when its lease has run out."""
+    return owner.is_alive(lock.owner) and not is_expired(
+        lock, boot_id=owner.boot_id, clock=clock, lease_s=lease_s
+    )
 
 
 class LeaseKeeper:

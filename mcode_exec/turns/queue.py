@@ -28,7 +28,7 @@ from mcode_exec.records.queue import (
 from mcode_exec.records.turn import Source
 from mcode_exec.store import queue_rows, session_rows
 from mcode_exec.store.database import Store
-from mcode_exec.turns.fence import is_drained
+from mcode_exec.turns.delivery import is_drained
 from mcode_exec.turns.owner import Owner
 
 NOT_DRAINED = "queue_not_drained"
@@ -36,10 +36,28 @@ NOT_DRAINED = "queue_not_drained"
 
 def check_size(payload: QueuePayload) -> None:
     """Raise InvocationError for a message that no queue takes."""
-    if len(queue_rows.encode_payload(payload)) > MAX_PAYLOAD_BYTES:
+    try:
+        size = len(queue_rows.encode_payload(payload))
+    except UnicodeEncodeError as error:
+        raise InvocationError(
+            "the message holds half a surrogate pair, which is no character; send it as UTF-8"
+        ) from error
+    if size > MAX_PAYLOAD_BYTES:
         raise InvocationError(
             "a queued message is at most 1 MiB; put the text into a file of the workspace and name it"
         )
+
+
+def append(item: QueueItem) -> QueueItem:
+    """Put an item at the end of its session's line and wake who delivers it; inside a write transaction.
+
+    A pause that its last item has outlived holds nothing that comes later.
+    """
+    if queue_rows.first_delivered(item.session_id) is None:
+        queue_rows.delete_pause(item.session_id)
+    appended = queue_rows.insert_item(item)
+    queue_rows.begin_wakes(item.session_id)
+    return appended
 
 
 async def add(
@@ -57,7 +75,9 @@ async def add(
     turn_id: str | None = None,
     only_if_drained: bool = False,
 ) -> tuple[QueueItem, bool]:
-    """Append an item to a session's line; the item, and whether it is new (False: its dedupe key was there).
+    """Append an item to a session's line; the item, and whether it is new.
+
+    False: its dedupe key was there, or its own turn id, asked again after an answer that was lost.
 
     `waits`: this process stands in line itself.  `only_if_drained`: refuse where nobody would run it.
     Raises: SessionError, InvocationError, BusyError `queue_full`, `queue_not_drained`.
@@ -69,10 +89,15 @@ async def add(
         session = session_rows.find_session(session_id)
         if session is None:
             raise SessionError(f"there is no session {session_id} that could run")
+        known = None if turn_id is None else queue_rows.find_by_turn(turn_id)
+        if known is not None:
+            return _same(known, digest, f"turn id {turn_id}"), False
         if dedupe_key is not None:
             known = queue_rows.find_by_dedupe_key(session_id, dedupe_key)
-            if known is not None:
-                return _same(known, digest, dedupe_key), False
+            if known is not None and _is_over(known, owner, now_ms):
+                queue_rows.delete_item(known.id)
+            elif known is not None:
+                return _same(known, digest, f"dedupe key {dedupe_key!r}"), False
         if only_if_drained and not is_drained(session_id, owner):
             raise BusyError(
                 f"session {session_id} is busy, and no live process drains its queue: nothing was queued; "
@@ -85,7 +110,7 @@ async def add(
                 f"the queue of session {session_id} is full ({MAX_ITEMS} items); try again later",
                 code="queue_full",
             )
-        item = queue_rows.insert_item(
+        item = append(
             QueueItem(
                 id=new_item_id(),
                 session_id=session_id,
@@ -101,16 +126,21 @@ async def add(
                 waiter=owner.token if waits else None,
             )
         )
-        queue_rows.begin_wakes(session_id)
         return item, True
 
     return await store.write(transaction)
 
 
+def _is_over(item: QueueItem, owner: Owner, now_ms: int) -> bool:
+    """Whether an item that stands in the line will never run."""
+    has_left = item.waiter is not None and not owner.is_alive(item.waiter)
+    return item.state == "queued" and (has_left or item.expires_ms <= now_ms)
+
+
 def _same(known: QueueItem, digest: str, key: str) -> QueueItem:
     if known.digest != digest:
         raise SessionError(
-            f"dedupe key {key!r} was used before with another input; use a new one",
+            f"{key} was used before with another input; use a new one",
             code="turn_ingress_conflict",
         )
     return known
@@ -211,16 +241,14 @@ async def move(store: Store, item_id: str, place: int) -> QueueItem:
     def transaction() -> QueueItem:
         item = _get(item_id)
         _check_queued(item)
-        line = queue_rows.page_items(item.session_id, limit=MAX_ITEMS)
-        before = [one.id for one in line]
-        after = [one for one in before if one != item_id]
-        after.insert(min(max(place - 1, 0), len(after)), item_id)
-        by_id = {one.id: one for one in line}
-        if any(by_id[one].state == "claimed" and before.index(one) != after.index(one) for one in after):
+        before = queue_rows.line(item.session_id)
+        after = [one for one in before if one[0] != item_id]
+        after.insert(min(max(place - 1, 0), len(after)), (item_id, item.position, item.state))
+        moves = [(one, new) for one, (_, new, _) in zip(after, before, strict=True) if one[1] != new]
+        if any(state == "claimed" for (_, _, state), _ in moves):
             raise BusyError("an item that is being delivered keeps its place; move behind it")
-        for one, position in zip(after, [one.position for one in line], strict=True):
-            if by_id[one].position != position:
-                queue_rows.update_item(one, position=position)
+        for (one, _, _), position in moves:
+            queue_rows.update_item(one, position=position)
         moved = queue_rows.find_item(item_id)
         assert moved is not None
         return moved

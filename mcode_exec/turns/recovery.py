@@ -2,7 +2,8 @@
 
 Their receipts are settled as `process-restart`, their sessions become
 `interrupted`, their locks go; claims are given back, places in line and drainers
-are forgotten, expired items leave.  What live owners have is not touched, nor is
+are forgotten, expired items leave, and what was said to turns that are over or
+never came.  What live owners have is not touched, nor is
 a session that is being deleted.  Doing it twice, or in two processes at once,
 changes nothing.
 """
@@ -12,15 +13,18 @@ from __future__ import annotations
 from msgspec import Struct
 
 from mcode_exec.clock import Clock
-from mcode_exec.ids import user_message_id
-from mcode_exec.sessions.unfinished import written_ids
+from mcode_exec.records.queue import ITEM_TTL_S
+from mcode_exec.sessions.unfinished import Unfinished
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
-from mcode_exec.turns.claims import is_live, recover_claims
+from mcode_exec.turns.claims import recover_claims
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
-from mcode_exec.turns.settlement import interrupt_session, settle_as_dead
+from mcode_exec.turns.settlement import interrupt, settle_as_dead
+from mcode_exec.turns.steering import end_signals
+
+_NEVER_CAME = "no turn of this id was submitted"
 
 BATCH = 1000  # sessions per transaction; source: session-system notes
 
@@ -37,6 +41,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     claims: int = 0
     places: int = 0
     expired: int = 0
+    signals: int = 0
 
 
 class _Left(Struct, frozen=True, kw_only=True):
@@ -58,48 +63,24 @@ async def recover(store: Store, owner: Owner, clock: Clock, sessions_dir: str) -
     orphans = [session_id for session_id in left.started if session_id not in locked]
     if not dead and not orphans and not left.has_queue:
         return Recovered()
-    written = await store.read(lambda: _written(sessions_dir, dead, owner, clock))
-    return await store.write(lambda: _settle_all(dead, orphans, left.has_queue, written, owner, clock))
+    return await store.write(lambda: _settle_all(dead, orphans, left.has_queue, owner, clock, sessions_dir))
 
 
 def _look() -> _Left:
     return _Left(
         locks=turn_rows.all_locks(BATCH),
         started=session_rows.started_sessions(BATCH),
-        has_queue=queue_rows.needs_recovery(),
+        has_queue=queue_rows.needs_recovery() or signal_rows.has_pending(),
     )
-
-
-def _written(sessions_dir: str, dead: list[Lock], owner: Owner, clock: Clock) -> frozenset[str]:
-    """Ids of messages of dead turns that stand in history though their rows do not say so."""
-    wanted: dict[str, set[str]] = {}
-    for lock in dead:
-        if lock.turn_id is not None:
-            steers = signal_rows.pending(lock.turn_id, "steer")
-            wanted.setdefault(lock.session_id, set()).update(
-                signal.message_id for signal in steers if signal.message_id is not None
-            )
-    dead_turns = {lock.turn_id for lock in dead}
-    for item in queue_rows.claimed_items(BATCH):
-        if item.turn_id in dead_turns or not is_live(item, owner, clock):
-            wanted.setdefault(item.session_id, set()).add(
-                user_message_id(item.session_id, "turn:" + item.turn_id)
-            )
-    found: set[str] = set()
-    for session_id, ids in wanted.items():
-        session = session_rows.find_session(session_id) if ids else None
-        if session is not None:
-            found |= written_ids(sessions_dir, session, ids)
-    return frozenset(found)
 
 
 def _settle_all(
     dead: list[Lock],
     orphans: list[str],
     has_queue: bool,
-    written: frozenset[str],
     owner: Owner,
     clock: Clock,
+    sessions_dir: str,
 ) -> Recovered:
     now_ms = clock.now_ms()
     turns = sessions = 0
@@ -111,26 +92,22 @@ def _settle_all(
         if lock.kind == "deletion":
             deleting.append(lock.session_id)  # it stays sealed until that is done
             continue
-        settle_as_dead(lock, now_ms, lambda signal: signal.message_id in written)
+        settle_as_dead(lock, now_ms, sessions_dir)
         turn_rows.delete_lock(lock.session_id, lock.token)
         turns += 1
     for session_id in orphans:
         session = session_rows.find_session(session_id)
         if session is not None and session.status == "started" and turn_rows.find_lock(session_id) is None:
-            interrupt_session(session_id, now_ms)
+            interrupt(session_id, session.last_turn_id, now_ms, sessions_dir)
             sessions += 1
-    claims = places = expired = 0
+    claims = places = expired = signals = 0
     if has_queue:
-        claims = recover_claims(
-            owner,
-            clock,
-            BATCH,
-            lambda item: user_message_id(item.session_id, "turn:" + item.turn_id) in written,
-        )
         places = _forget_dead(owner)
+        claims = recover_claims(owner, clock, BATCH, sessions_dir)
         for item in queue_rows.expired_items(now_ms, BATCH):
             take_out(item, "expired", now_ms)
             expired += 1
+        signals = _forget_unheard(now_ms, sessions_dir)
     return Recovered(
         dead_owners=tuple({lock.owner for lock in dead}),
         deleting=tuple(deleting),
@@ -139,7 +116,24 @@ def _settle_all(
         claims=claims,
         places=places,
         expired=expired,
+        signals=signals,
     )
+
+
+def _forget_unheard(now_ms: int, sessions_dir: str) -> int:
+    """End what was said to turns that are over, and to turns that never came; how many."""
+    count = 0
+    for signal in signal_rows.all_pending(BATCH):
+        receipt = turn_rows.find_receipt(signal.turn_id)
+        if receipt is not None and receipt.settled_ms is not None:
+            end_signals(signal.turn_id, now_ms, Unfinished(sessions_dir, signal.session_id))
+            count += 1
+            continue
+        is_old = signal.created_ms + int(ITEM_TTL_S * 1000) <= now_ms
+        if receipt is None and is_old and queue_rows.find_by_turn(signal.turn_id) is None:
+            signal_rows.settle_signal(signal.id, "dropped", now_ms, reason=_NEVER_CAME)
+            count += 1
+    return count
 
 
 def _forget_dead(owner: Owner) -> int:

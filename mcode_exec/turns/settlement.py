@@ -14,12 +14,12 @@ from typing import Any, Literal
 from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError
 from mcode_exec.records.queue import PauseReason
-from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Ending
+from mcode_exec.sessions.unfinished import Unfinished
 from mcode_exec.store import queue_rows, session_rows, turn_rows
 from mcode_exec.store.database import Patience, Store
 from mcode_exec.store.turn_rows import Lock
-from mcode_exec.turns.claims import requeue
+from mcode_exec.turns.delivery import give_back
 from mcode_exec.turns.queue import pause_if_any
 from mcode_exec.turns.steering import end_signals, holds_close
 
@@ -42,8 +42,11 @@ async def settle(
     result: bytes,
     clock: Clock,
     patience: Patience | None = None,
+    is_in_history: Callable[[str], bool] | None = None,
 ) -> Settled:
     """Write the outcome, release the session.
+
+    `is_in_history`: what the turn knows to be there, else the file is asked for what rows leave open.
 
     An ending other than a lost lease is written only under the lease: on `lost`
     nothing was, and the caller settles again with an ending that says so.
@@ -52,7 +55,8 @@ async def settle(
     """
 
     def transaction() -> Settled:
-        return _settle(session_id, turn_id, lease_token, ending, result, clock.now_ms())
+        known = is_in_history or Unfinished(store.sessions_dir, session_id)
+        return _settle(session_id, turn_id, lease_token, ending, result, clock.now_ms(), known)
 
     try:
         return await store.write(transaction, patience)
@@ -61,7 +65,13 @@ async def settle(
 
 
 def _settle(
-    session_id: str, turn_id: str, lease_token: str, ending: Ending, result: bytes, now_ms: int
+    session_id: str,
+    turn_id: str,
+    lease_token: str,
+    ending: Ending,
+    result: bytes,
+    now_ms: int,
+    is_in_history: Callable[[str], bool],
 ) -> Settled:
     code = ending.error.code if isinstance(ending.error, McodeError) else None
     if ending.error is not None and code is None:
@@ -87,8 +97,8 @@ def _settle(
     if not is_ours:
         return "lost"
     turn_rows.delete_lock(session_id, lease_token)
-    end_signals(turn_id, now_ms)
-    _settle_queue(session_id, turn_id, ending, now_ms)
+    end_signals(turn_id, now_ms, is_in_history)
+    _settle_queue(session_id, turn_id, ending, now_ms, is_in_history)
     return "settled"
 
 
@@ -96,13 +106,15 @@ def _settle(
 _STOPPED = ("signal", "user-stop")
 
 
-def _settle_queue(session_id: str, turn_id: str, ending: Ending, now_ms: int) -> None:
+def _settle_queue(
+    session_id: str, turn_id: str, ending: Ending, now_ms: int, is_in_history: Callable[[str], bool]
+) -> None:
     """Wake or hold the queue, as the contract's table has it."""
     item = queue_rows.find_by_turn(turn_id)
     if item is not None:
-        # The turn ended before its prompt stood in history.
-        if ending.outcome == "aborted" and item.waiter is None:
-            requeue(item)
+        # The turn ended before its prompt's row was written.
+        if ending.outcome == "aborted":
+            give_back(item, is_in_history)
         else:
             queue_rows.delete_item(item.id)
     if ending.outcome == "completed":
@@ -143,36 +155,28 @@ def _session_changes(ending: Ending, code: str | None, now_ms: int) -> dict[str,
     }
 
 
-def settle_as_dead(
-    lock: Lock, now_ms: int, is_in_history: Callable[[TurnSignal], bool] = lambda _: False
-) -> None:
+def settle_as_dead(lock: Lock, now_ms: int, sessions_dir: str) -> None:
     """End the turn of a dead or expired owner; inside a write transaction.
 
-    The lock row stays: the caller replaces or deletes it.  `is_in_history`: whether a steer was taken
-    although its row does not say so yet.
+    The lock row stays: the caller replaces or deletes it.  What the turn had written into history is
+    not said again, although its rows may be missing.
     """
     if lock.turn_id is None:
         return  # it was no turn: what the session says of its last one stays true
-    turn_rows.settle_receipt(
-        lock.turn_id,
-        settled_ms=now_ms,
-        outcome="failed",
-        reason=PROCESS_RESTART,
-        code=None,
-        result=None,
-    )
-    end_signals(lock.turn_id, now_ms, is_in_history)
-    session_rows.update_session(
-        lock.session_id,
-        status="interrupted",
-        error_message=_INTERRUPTED_MESSAGE,
-        error_source=PROCESS_RESTART,
-        updated_ms=now_ms,
-    )
+    interrupt(lock.session_id, lock.turn_id, now_ms, sessions_dir)
 
 
-def interrupt_session(session_id: str, now_ms: int) -> None:
-    """A session that says `started` although nobody holds it; inside a write transaction."""
+def interrupt(session_id: str, turn_id: str | None, now_ms: int, sessions_dir: str) -> None:
+    """End a turn that nobody runs any more, and say so of its session; inside a write transaction."""
+    if turn_id is not None:
+        turn_rows.settle_receipt(
+            turn_id, settled_ms=now_ms, outcome="failed", reason=PROCESS_RESTART, code=None, result=None
+        )
+        is_in_history = Unfinished(sessions_dir, session_id)
+        end_signals(turn_id, now_ms, is_in_history)
+        item = queue_rows.find_by_turn(turn_id)
+        if item is not None and give_back(item, is_in_history):
+            queue_rows.wake(session_id)
     session_rows.update_session(
         session_id,
         status="interrupted",

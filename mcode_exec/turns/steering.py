@@ -23,9 +23,9 @@ from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Holder
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
-from mcode_exec.turns.lease import is_expired
+from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
-from mcode_exec.turns.queue import get_queued, take_out
+from mcode_exec.turns.queue import append, check_size, get_queued, take_out
 
 #: whose words a queued item's are; source: turn-system notes, steering
 QUEUE_PRODUCER = "queue-immediate-send"
@@ -56,8 +56,10 @@ async def steer(
 ) -> Steered:
     """Hand words to the turn that runs in a session.
 
-    Raises: SessionError for a session that does not exist, is being deleted, or knows the key with other words.
+    Raises: SessionError for a session that does not exist, is being deleted, or knows the key with other words;
+        InvocationError for words that no queue would take.
     """
+    check_size(_payload(text))
 
     return await store.write(
         lambda: _steer(owner, session_id, text, clock, producer, idempotency_key, is_machine)
@@ -115,12 +117,13 @@ def _steer(
     lock = turn_rows.find_lock(session_id)
     if lock is not None and lock.kind == "deletion":
         raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
-    if lock is None or not owner.is_alive(lock.owner) or is_expired(lock, boot_id=owner.boot_id, clock=clock):
+    if lock is None or not is_held(lock, owner, clock):
         return Steered()
     if lock.turn_id is None:
         return Steered(holder=lock.holder())
     signal_id = new_signal_id()
-    key = signal_id if idempotency_key is None else f"{producer}:{idempotency_key}"
+    # no two pairs make one key, whatever is in them
+    key = signal_id if idempotency_key is None else f"{len(producer)}:{producer}:{idempotency_key}"
     signal = TurnSignal(
         id=signal_id,
         session_id=session_id,
@@ -152,16 +155,15 @@ def holds_close(turn_id: str) -> bool:
     return any(signal.is_machine for signal in signal_rows.pending(turn_id, "steer"))
 
 
-def end_signals(
-    turn_id: str, clock_ms: int, is_in_history: Callable[[TurnSignal], bool] = lambda _: False
-) -> int:
+def end_signals(turn_id: str, clock_ms: int, is_in_history: Callable[[str], bool]) -> int:
     """Say what becomes of a turn's signals when it is over; inside the transaction that settles it.
 
+    `is_in_history`: whether a message stands there although its row may not.
     Returns how many steers became queue items.
     """
     requeued = 0
     for signal in signal_rows.pending(turn_id):
-        if signal.kind == "abort" or is_in_history(signal):
+        if signal.message_id is None or is_in_history(signal.message_id):
             signal_rows.settle_signal(signal.id, "consumed", clock_ms)
         elif signal.is_machine:
             signal_rows.settle_signal(signal.id, "dropped", clock_ms, reason=DROPPED_AT_END)
@@ -175,8 +177,8 @@ def end_signals(
 def _as_item(signal: TurnSignal, now_ms: int) -> QueueItem:
     import hashlib
 
-    payload = QueuePayload(content=(TextBlock(text=signal.text),))
-    item = queue_rows.insert_item(
+    payload = _payload(signal.text)
+    return append(
         QueueItem(
             id=new_item_id(),
             session_id=signal.session_id,
@@ -190,5 +192,7 @@ def _as_item(signal: TurnSignal, now_ms: int) -> QueueItem:
             expires_ms=now_ms + int(ITEM_TTL_S * 1000),
         )
     )
-    queue_rows.begin_wakes(signal.session_id)
-    return item
+
+
+def _payload(text: str) -> QueuePayload:
+    return QueuePayload(content=(TextBlock(text=text),))

@@ -105,7 +105,7 @@ class Turns(RuleBasedStateMachine):
             and lock.expires_boot_ms > self.world.clock.boot_ms()
         )
 
-    def expected(self, wanted: Any) -> str:
+    def expected(self, owner: Owner, wanted: Any) -> str:
         model = self.model
         session = model.sessions[wanted.session_id]
         same = model.turns.get(wanted.turn_id)
@@ -114,8 +114,9 @@ class Turns(RuleBasedStateMachine):
                 return "ingress-conflict"
             if same.outcome is not None:
                 return "replayed"
-            is_its = session.lock is not None and session.lock.turn == wanted.turn_id
-            return "accepted-again" if is_its else "ingress-conflict"
+            if session.lock is None or session.lock.turn != wanted.turn_id:
+                return "ingress-conflict"
+            return "accepted-again" if session.lock.owner == owner.token else "active-turn"
         if wanted.request_id is not None and wanted.request_id in model.requests:
             earlier = model.turns[model.requests[wanted.request_id]]
             if earlier.digest != wanted.digest:
@@ -166,7 +167,7 @@ class Turns(RuleBasedStateMachine):
         self.ask(self.owners[owner], data.draw(st.sampled_from(self.requested)))
 
     def ask(self, owner: Owner, wanted: Any) -> None:
-        expected = self.expected(wanted)
+        expected = self.expected(owner, wanted)
         answer = self.world.do(admit(self.world.store, owner, wanted, self.world.clock, lease_s=LEASE_S))
         session = self.model.sessions[wanted.session_id]
         if expected == "replayed":
@@ -282,6 +283,9 @@ class Turns(RuleBasedStateMachine):
                 self.end_as_dead(session)
                 session.lock = None
             elif session.lock is None and session.status == "started":
+                turn = self.model.turns[session.last_turn or ""]
+                if turn.outcome is None:
+                    turn.outcome, turn.reason = "failed", "process-restart"
                 session.status = "interrupted"
 
     @rule(seconds=st.sampled_from([1, 1799, 1801]))
