@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
 from mcode_exec.records.queue import Pause, QueueItem, QueuePayload, Removal
+from mcode_exec.store.statement import Statement, Updates
 from mcode_exec.store.tables import (
     QueueDrainers,
     QueueItems,
@@ -35,6 +37,21 @@ def _item(row: dict[str, Any]) -> QueueItem:
     return QueueItem(**row)
 
 
+def _one(condition: Callable[[Any], Any]) -> Statement:
+    """The first item of the line for which something holds."""
+    return Statement(
+        lambda value: (
+            QueueItems.select(*_FIELDS).where(condition(value)).order_by(QueueItems.position).limit(1)
+        ),
+        str,
+    )
+
+
+def _found(statement: Statement, value: str) -> QueueItem | None:
+    row = statement.first(value)
+    return None if row is None else _item(row)
+
+
 def _first(query: Any) -> QueueItem | None:
     rows = dicts(query.limit(1))
     return _item(rows[0]) if rows else None
@@ -53,8 +70,27 @@ def insert_item(item: QueueItem) -> QueueItem:
     return msgspec.structs.replace(item, position=row)
 
 
+_FIND_ITEM = _one(lambda item_id: QueueItems.id == item_id)
+_FIND_BY_TURN = _one(lambda turn_id: QueueItems.turn_id == turn_id)
+_FIND_CLAIMED = Statement(
+    lambda session_id: QueueItems.select(*_FIELDS).where(
+        (QueueItems.session_id == session_id) & (QueueItems.state == "claimed")
+    ),
+    str,
+)
+_FIRST_QUEUED = _one(
+    lambda session_id: (
+        (QueueItems.session_id == session_id) & QueueItems.waiter.is_null() & (QueueItems.state == "queued")
+    )
+)
+_HAS_ITEMS = Statement(
+    lambda session_id: QueueItems.select(QueueItems.row).where(QueueItems.session_id == session_id).limit(1),
+    str,
+)
+
+
 def find_item(item_id: str) -> QueueItem | None:
-    return _first(QueueItems.select(*_FIELDS).where(QueueItems.id == item_id))
+    return _found(_FIND_ITEM, item_id)
 
 
 def find_by_prefix(prefix: str) -> list[QueueItem]:
@@ -64,7 +100,7 @@ def find_by_prefix(prefix: str) -> list[QueueItem]:
 
 
 def find_by_turn(turn_id: str) -> QueueItem | None:
-    return _first(QueueItems.select(*_FIELDS).where(QueueItems.turn_id == turn_id))
+    return _found(_FIND_BY_TURN, turn_id)
 
 
 def find_by_dedupe_key(session_id: str, key: str) -> QueueItem | None:
@@ -76,7 +112,7 @@ def find_by_dedupe_key(session_id: str, key: str) -> QueueItem | None:
 
 
 def has_items(session_id: str) -> bool:
-    return bool(QueueItems.select(QueueItems.row).where(QueueItems.session_id == session_id).exists())
+    return _HAS_ITEMS.exists(session_id)
 
 
 def page_items(session_id: str, *, after: int = 0, limit: int) -> list[QueueItem]:
@@ -120,23 +156,11 @@ def first_delivered(session_id: str) -> QueueItem | None:
 
 def first_queued(session_id: str) -> QueueItem | None:
     """The first item of the line that nobody has claimed and nobody waits for himself."""
-    return _first(
-        QueueItems.select(*_FIELDS)
-        .where(
-            (QueueItems.session_id == session_id)
-            & QueueItems.waiter.is_null()
-            & (QueueItems.state == "queued")
-        )
-        .order_by(QueueItems.position)
-    )
+    return _found(_FIRST_QUEUED, session_id)
 
 
 def find_claimed(session_id: str) -> QueueItem | None:
-    return _first(
-        QueueItems.select(*_FIELDS).where(
-            (QueueItems.session_id == session_id) & (QueueItems.state == "claimed")
-        )
-    )
+    return _found(_FIND_CLAIMED, session_id)
 
 
 def waiters(session_id: str, before: int | None) -> list[tuple[str, str]]:
@@ -193,12 +217,18 @@ def update_item(item_id: str, **changes: Any) -> bool:
     return bool(QueueItems.update(**changes).where(QueueItems.id == item_id).execute())
 
 
+_CLAIM = Updates(
+    lambda claim, item_id: QueueItems.update(state="claimed", **claim).where(
+        (QueueItems.id == item_id) & (QueueItems.state == "queued")
+    ),
+    str,
+    lambda name: int if name.endswith("_ms") else str,
+)
+
+
 def claim_item(item_id: str, **claim: Any) -> bool:
     """Claim a queued item; False if it is gone or claimed already: one conditional update."""
-    query = QueueItems.update(state="claimed", **claim).where(
-        (QueueItems.id == item_id) & (QueueItems.state == "queued")
-    )
-    return bool(query.execute())
+    return bool(_CLAIM.count(item_id, claim))
 
 
 def extend_claim(item_id: str, token: str, expires_ms: int, expires_boot_ms: int) -> bool:
@@ -208,13 +238,17 @@ def extend_claim(item_id: str, token: str, expires_ms: int, expires_boot_ms: int
     return bool(query.execute())
 
 
+_DELETE_ITEM = Statement(lambda item_id: QueueItems.delete().where(QueueItems.id == item_id), str)
+_DELETE_BY_TURN = Statement(lambda turn_id: QueueItems.delete().where(QueueItems.turn_id == turn_id), str)
+
+
 def delete_item(item_id: str) -> bool:
-    return bool(QueueItems.delete().where(QueueItems.id == item_id).execute())
+    return bool(_DELETE_ITEM.count(item_id))
 
 
 def delete_by_turn(turn_id: str) -> bool:
     """The item whose prompt is in history now."""
-    return bool(QueueItems.delete().where(QueueItems.turn_id == turn_id).execute())
+    return bool(_DELETE_BY_TURN.count(turn_id))
 
 
 def delete_delivered(session_id: str) -> int:
@@ -269,9 +303,14 @@ def sessions_with_items(after: str, limit: int) -> list[str]:
 # pauses
 
 
+_FIND_PAUSE = Statement(
+    lambda session_id: QueuePauses.select().where(QueuePauses.session_id == session_id), str
+)
+
+
 def find_pause(session_id: str) -> Pause | None:
-    query = QueuePauses.select().where(QueuePauses.session_id == session_id)
-    return next((msgspec.convert(row, Pause) for row in dicts(query)), None)
+    row = _FIND_PAUSE.first(session_id)
+    return None if row is None else msgspec.convert(row, Pause)
 
 
 def put_pause(pause: Pause) -> None:
@@ -315,9 +354,17 @@ def all_drainers(limit: int) -> list[tuple[str, str]]:
 # wakes
 
 
+_WAKE = Statement(
+    lambda session_id: QueueWakes.update(counter=QueueWakes.counter + 1).where(
+        QueueWakes.session_id == session_id
+    ),
+    str,
+)
+
+
 def wake(session_id: str) -> None:
     """Tell drainers that there is reason to look, where there ever was an item."""
-    QueueWakes.update(counter=QueueWakes.counter + 1).where(QueueWakes.session_id == session_id).execute()
+    _WAKE.count(session_id)
 
 
 def begin_wakes(session_id: str) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from peewee import IntegerField
 
 from mcode_exec.records.session import Project, Session
+from mcode_exec.store.statement import Statement, Updates
 from mcode_exec.store.tables import Projects, Repositories, Sessions, dicts, tuples
 
 _JSON_COLUMNS = ("labels", "permission", "run_location", "summary")
@@ -67,8 +69,12 @@ def insert_session(session: Session) -> bool:
     return bool(inserted)
 
 
+_FIND = Statement(lambda session_id: Sessions.select().where(Sessions.id == session_id), str)
+
+
 def find_session(session_id: str) -> Session | None:
-    return _first(Sessions.select().where(Sessions.id == session_id))
+    row = _FIND.first(session_id)
+    return None if row is None else _session(row)
 
 
 def find_by_prefix(prefix: str) -> list[Session]:
@@ -132,12 +138,20 @@ def page_sessions(
     return [_session(row) for row in dicts(query)]
 
 
+_NUMBERS = frozenset(field.name for field in Sessions._meta.sorted_fields if isinstance(field, IntegerField))
+_UPDATES = Updates(
+    lambda changes, session_id: Sessions.update(**changes).where(Sessions.id == session_id),
+    str,
+    lambda name: int if name in _NUMBERS else str,
+)
+
+
 def update_session(session_id: str, **changes: Any) -> bool:
     """Set columns of one session; False if it is gone."""
     for name in _JSON_COLUMNS:
         if name in changes:
             changes[name] = _json(changes[name])
-    return bool(Sessions.update(**changes).where(Sessions.id == session_id).execute())
+    return bool(_UPDATES.count(session_id, changes))
 
 
 def started_sessions(limit: int) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mcode_exec.records.signal import SignalKind, TurnSignal
+from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import TurnSignals, dicts
 
 _FIELDS = [getattr(TurnSignals, name) for name in TurnSignal.__struct_fields__]
@@ -29,14 +30,19 @@ def find_by_key(session_id: str, producer: str, key: str) -> TurnSignal | None:
     return next((_signal(row) for row in dicts(query.limit(1))), None)
 
 
+_PENDING = Statement(
+    lambda turn_id: (
+        TurnSignals.select(*_FIELDS)
+        .where((TurnSignals.turn_id == turn_id) & (TurnSignals.state == "pending"))
+        .order_by(TurnSignals.row)
+    ),
+    str,
+)
+
+
 def pending(turn_id: str, kind: SignalKind | None = None) -> list[TurnSignal]:
     """What has been said to a turn and not been taken, oldest first."""
-    query = TurnSignals.select(*_FIELDS).where(
-        (TurnSignals.turn_id == turn_id) & (TurnSignals.state == "pending")
-    )
-    if kind is not None:
-        query = query.where(TurnSignals.kind == kind)
-    return [_signal(row) for row in dicts(query.order_by(TurnSignals.row))]
+    return [_signal(row) for row in _PENDING.dicts(turn_id) if kind is None or row["kind"] == kind]
 
 
 def has_pending() -> bool:
@@ -50,12 +56,18 @@ def all_pending(limit: int) -> list[TurnSignal]:
     return [_signal(row) for row in dicts(query.order_by(TurnSignals.row).limit(limit))]
 
 
+_CONSUME = Statement(
+    lambda message_id, at_ms: TurnSignals.update(state="consumed", settled_ms=at_ms).where(
+        (TurnSignals.message_id == message_id) & (TurnSignals.state == "pending")
+    ),
+    str,
+    int,
+)
+
+
 def consume_message(message_id: str, at_ms: int) -> bool:
     """The steer whose message is in history now; False for any other message."""
-    query = TurnSignals.update(state="consumed", settled_ms=at_ms).where(
-        (TurnSignals.message_id == message_id) & (TurnSignals.state == "pending")
-    )
-    return bool(query.execute())
+    return bool(_CONSUME.count(message_id, at_ms))
 
 
 def settle_signal(

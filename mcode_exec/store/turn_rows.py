@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from mcode_exec.records.turn import Holder, LockKind, Receipt
+from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import ClientRequests, SessionLocks, TurnReceipts, dicts, tuples
 
 
@@ -38,41 +39,68 @@ class Lock(Struct, frozen=True, kw_only=True):
         )
 
 
+_FIND_LOCK = Statement(
+    lambda session_id: SessionLocks.select().where(SessionLocks.session_id == session_id), str
+)
+
+
 def find_lock(session_id: str) -> Lock | None:
-    query = SessionLocks.select().where(SessionLocks.session_id == session_id)
-    return next((msgspec.convert(row, Lock) for row in dicts(query)), None)
+    row = _FIND_LOCK.first(session_id)
+    return None if row is None else msgspec.convert(row, Lock)
 
 
 def all_locks(limit: int) -> list[Lock]:
     return [msgspec.convert(row, Lock) for row in dicts(SessionLocks.select().limit(limit))]
 
 
+_LOCK_NUMBERS = ("acquired_ms", "expires_ms", "expires_boot_ms", "pid")
+_INSERT_LOCK = Statement(
+    lambda *values: SessionLocks.insert(
+        **dict(zip(Lock.__struct_fields__, values, strict=True))
+    ).on_conflict_ignore(),
+    *(int if name in _LOCK_NUMBERS else str for name in Lock.__struct_fields__),
+)
+
+
 def insert_lock(lock: Lock) -> bool:
     """Take a free session; False if a lock row exists."""
-    values = {name: getattr(lock, name) for name in Lock.__struct_fields__}
-    return bool(SessionLocks.insert(**values).on_conflict_ignore().as_rowcount().execute())
+    return bool(_INSERT_LOCK.count(*(getattr(lock, name) for name in Lock.__struct_fields__)))
+
+
+def _ours(session_id: str, token: str) -> Any:
+    return (SessionLocks.session_id == session_id) & (SessionLocks.token == token)
+
+
+_EXTEND = Statement(
+    lambda session_id, token, expires_ms, expires_boot_ms: SessionLocks.update(
+        expires_ms=expires_ms, expires_boot_ms=expires_boot_ms
+    ).where(_ours(session_id, token)),
+    str,
+    str,
+    int,
+    int,
+)
+_HOLDS = Statement(
+    lambda session_id, token: SessionLocks.select(SessionLocks.session_id).where(_ours(session_id, token)),
+    str,
+    str,
+)
+_DELETE_LOCK = Statement(
+    lambda session_id, token: SessionLocks.delete().where(_ours(session_id, token)), str, str
+)
 
 
 def extend_lock(session_id: str, token: str, expires_ms: int, expires_boot_ms: int) -> bool:
     """Renew a lease; False if it is no longer signed by `token`.  Never makes a row."""
-    query = SessionLocks.update(expires_ms=expires_ms, expires_boot_ms=expires_boot_ms).where(
-        (SessionLocks.session_id == session_id) & (SessionLocks.token == token)
-    )
-    return bool(query.execute())
+    return bool(_EXTEND.count(session_id, token, expires_ms, expires_boot_ms))
 
 
 def holds_lock(session_id: str, token: str) -> bool:
-    query = SessionLocks.select().where(
-        (SessionLocks.session_id == session_id) & (SessionLocks.token == token)
-    )
-    return bool(query.exists())
+    return _HOLDS.exists(session_id, token)
 
 
 def delete_lock(session_id: str, token: str) -> bool:
-    query = SessionLocks.delete().where(
-        (SessionLocks.session_id == session_id) & (SessionLocks.token == token)
-    )
-    return bool(query.execute())
+    return bool(_DELETE_LOCK.count(session_id, token))
 
 
 def _receipt(row: dict[str, Any]) -> Receipt:
@@ -82,9 +110,12 @@ def _receipt(row: dict[str, Any]) -> Receipt:
     return Receipt(**row)
 
 
+_FIND_RECEIPT = Statement(lambda turn_id: TurnReceipts.select().where(TurnReceipts.turn_id == turn_id), str)
+
+
 def find_receipt(turn_id: str) -> Receipt | None:
-    query = TurnReceipts.select().where(TurnReceipts.turn_id == turn_id)
-    return next((_receipt(row) for row in dicts(query)), None)
+    row = _FIND_RECEIPT.first(turn_id)
+    return None if row is None else _receipt(row)
 
 
 def find_request(scope: str, request_id: str) -> Receipt | None:
@@ -93,6 +124,24 @@ def find_request(scope: str, request_id: str) -> Receipt | None:
         (ClientRequests.request_scope == scope) & (ClientRequests.request_id == request_id)
     )
     return next((find_receipt(turn_id) for (turn_id,) in tuples(query)), None)
+
+
+_INSERT_RECEIPT = Statement(
+    lambda turn_id, session_id, digest, source, scope, request_id, attempt, at_ms, is_dispatched: (
+        TurnReceipts.insert(
+            turn_id=turn_id,
+            session_id=session_id,
+            digest=digest,
+            source=source,
+            request_scope=scope,
+            request_id=request_id,
+            attempt=attempt,
+            accepted_ms=at_ms,
+            is_dispatched=is_dispatched,
+        )
+    ),
+    *(str, str, str, str, str, str, int, int, int),
+)
 
 
 def insert_receipt(
@@ -108,17 +157,17 @@ def insert_receipt(
     is_dispatched: bool = False,
 ) -> Receipt:
     """Write a receipt under the next sequence number; it becomes its request's newest attempt."""
-    sequence = TurnReceipts.insert(
-        turn_id=turn_id,
-        session_id=session_id,
-        digest=digest,
-        source=source,
-        request_scope=request_scope,
-        request_id=request_id,
-        attempt=attempt,
-        accepted_ms=accepted_ms,
-        is_dispatched=int(is_dispatched),
-    ).execute()
+    sequence = _INSERT_RECEIPT.run(
+        turn_id,
+        session_id,
+        digest,
+        source,
+        request_scope,
+        request_id,
+        attempt,
+        accepted_ms,
+        int(is_dispatched),
+    ).lastrowid
     if request_id is not None and request_scope is not None:
         ClientRequests.replace(
             request_scope=request_scope, request_id=request_id, session_id=session_id, turn_id=turn_id
@@ -137,6 +186,14 @@ def insert_receipt(
     )
 
 
+_SETTLE = Statement(
+    lambda turn_id, settled_ms, outcome, reason, code, result: TurnReceipts.update(
+        settled_ms=settled_ms, outcome=outcome, reason=reason, code=code, result=result
+    ).where((TurnReceipts.turn_id == turn_id) & TurnReceipts.settled_ms.is_null()),
+    *(str, int, str, str, str, bytes),
+)
+
+
 def settle_receipt(
     turn_id: str,
     *,
@@ -147,7 +204,4 @@ def settle_receipt(
     result: bytes | None,
 ) -> bool:
     """Write a turn's terminal fact; False if it has one already."""
-    query = TurnReceipts.update(
-        settled_ms=settled_ms, outcome=outcome, reason=reason, code=code, result=result
-    ).where((TurnReceipts.turn_id == turn_id) & TurnReceipts.settled_ms.is_null())
-    return bool(query.execute())
+    return bool(_SETTLE.count(turn_id, settled_ms, outcome, reason, code, result))

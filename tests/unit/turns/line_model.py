@@ -172,10 +172,10 @@ class Model:
             return "accepted-again" if same.owner == owner else "active-turn"
         if any(self.pending(one, wanted.turn_id, "abort") for one in self.sessions.values()):
             return "aborted"
-        if self.is_held(session):
-            return "active-turn"
         if wanted.item_id is not None and (item is None or not self.is_theirs(owner, wanted, item)):
             return "item-gone"
+        if self.is_held(session):
+            return "active-turn"
         return "priority-blocked" if self.is_blocked(session, wanted, item) else "accepted"
 
     def is_theirs(self, owner: str, wanted: TurnRequest, item: Item) -> bool:
