@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.ids import new_call_id
+from mcode_exec.providers.endings import Ending
 from mcode_exec.providers.payload import TextJoiner, clean, parse_arguments
 from mcode_exec.providers.think_tags import ThinkSplitter
 from mcode_exec.records.history import Block, TextBlock, ThinkingBlock, ToolCallBlock
@@ -44,8 +45,9 @@ class Assembled(Struct, frozen=True, kw_only=True):
     usage: Usage
     #: what the provider says about a refusal; None when it did not refuse
     refusal: str | None = None
-    #: the provider's own word for why it stopped, where it means failure
-    failure_label: str | None = None
+    #: the provider's own word for why it stopped, and what that means
+    label: str | None = None
+    ending: Ending = "unknown"
 
 
 class TextPart:
@@ -242,27 +244,6 @@ def check_count(count: int) -> None:
         )
 
 
-def finish_reason_of(label: str | None, *, has_calls: bool) -> FinishReason:
-    """The content decides, the label only where a limit cut the answer off."""
-    if label in LENGTH_LABELS:
-        return "length"
-    if has_calls:
-        return "tool_calls"
-    return "stop" if label in STOP_LABELS else "unknown"
-
-
 def _is_blank(text: str) -> bool:
     """Whether a person who reads `text` sees nothing."""
     return all(char.isspace() or char in _INVISIBLE for char in text)
-
-
-LENGTH_LABELS = frozenset({"length", "max_tokens", "max_output_tokens"})
-#: labels that promise calls are here too: without a call the text is the answer
-STOP_LABELS = frozenset(
-    {"stop", "eos", "end_turn", "stop_sequence", "completed", "tool_calls", "tool_use", "function_call"}
-)
-REFUSAL_LABELS = frozenset({"content_filter", "refusal", "sensitive", "safety", "prohibited_content"})
-#: labels that mean the provider broke down in the middle of the answer
-FAILURE_LABELS = frozenset(
-    {"error", "network_error", "insufficient_system_resource", "malformed_function_call"}
-)

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
+from mcode_exec.providers.endings import code_of
 from mcode_exec.providers.payload import PayloadError, TooDeepError, decode
 from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser, is_line
 from mcode_exec.providers.wire import AnswerReader
@@ -26,8 +27,6 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 #: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
 _USAGE_S = 2.0
 _DONE_S = 0.2
-#: Anthropic's word for an answer that cannot be gone on with
-_FULL = "model_context_window_exceeded"
 #: what may stand before a body without being part of it
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 #: how much of it is read through before what follows is taken for a stream
@@ -180,12 +179,13 @@ def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
     if found.refusal is not None:
         said = failures.printable(f"the model refused to answer: {found.refusal}")
         raise failure_with("LLM_CONTENT_REFUSED", said, request_id=request_id, usage=usage)
-    if reader.label == _FULL:
+    if found.ending == "overflow":
         full = "the context window was full before the answer was over"
         raise failure_with("LLM_CONTEXT_OVERFLOW", full, request_id=request_id, usage=usage)
-    if found.failure_label is not None:
-        broke = f"the provider broke its answer off ({found.failure_label})"
-        raise failure_with("LLM_UPSTREAM_ERROR", broke, request_id=request_id, usage=usage)
+    if found.ending == "failure":
+        label = str(found.label)
+        broke = failures.printable(f"the provider broke its answer off ({label})")
+        raise failure_with(code_of(label), broke, request_id=request_id, usage=usage)
     return Answer(
         content=found.content, finish_reason=found.finish_reason, usage=found.usage, request_id=request_id
     )

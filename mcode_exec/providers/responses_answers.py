@@ -6,6 +6,7 @@ from typing import Any
 
 from mcode_exec.providers.assembly import CallPart, ThinkingPart
 from mcode_exec.providers.counting import merge_counts, responses_usage
+from mcode_exec.providers.endings import INCOMPLETE, ending_of
 from mcode_exec.providers.payload import (
     arguments_text,
     as_key,
@@ -42,7 +43,7 @@ class Reader(AnswerReader):
         self.check(body)
         if not isinstance(body.get("output"), list):
             return False
-        self._complete(body)
+        self._complete(body, is_incomplete=body.get("status") in ("in_progress", "queued"))
         return True
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
@@ -65,8 +66,10 @@ class Reader(AnswerReader):
             self._open(key, as_object(value.get("item")))
         elif kind == "response.output_item.done":
             self._finish_item(key, as_object(value.get("item")))
-        elif kind in ("response.completed", "response.incomplete"):
+        elif kind == "response.completed":
             self._complete(as_object(value.get("response")))
+        elif kind == "response.incomplete":
+            self._complete(as_object(value.get("response")), is_incomplete=True)
         elif kind in ("response.failed", "response.cancelled"):
             self._fail_response(as_object(value.get("response")))
 
@@ -151,7 +154,7 @@ class Reader(AnswerReader):
                 self.refusals.append(as_text(content.get("refusal")))
         self.draft.end_text()
 
-    def _complete(self, response: dict[str, Any]) -> None:
+    def _complete(self, response: dict[str, Any], *, is_incomplete: bool = False) -> None:
         self._take_untold(as_list(response.get("output")))
         merge_counts(self.counts, response.get("usage"))
         status = as_text(response.get("status")) or "completed"
@@ -159,6 +162,10 @@ class Reader(AnswerReader):
             self._fail_response(response)
         reason = as_text(as_object(response.get("incomplete_details")).get("reason"))
         self.label = reason or status
+        if (is_incomplete or status == "incomplete") and ending_of(reason or None) in ("stop", "unknown"):
+            self.label = (
+                f"{INCOMPLETE}: {reason or 'no reason was given'}"  # a limit is one, this is none we know
+            )
         self.is_complete = self.is_terminal = True
 
     def _take_untold(self, output: list[Any]) -> None:

@@ -9,15 +9,9 @@ from typing import Any, Literal, NoReturn
 from msgspec import Struct
 
 from mcode_exec.errors import ModelCallError
-from mcode_exec.providers.assembly import (
-    FAILURE_LABELS,
-    REFUSAL_LABELS,
-    Assembled,
-    Draft,
-    Emit,
-    finish_reason_of,
-)
+from mcode_exec.providers.assembly import Assembled, Draft, Emit
 from mcode_exec.providers.counting import merge_counts
+from mcode_exec.providers.endings import ending_of, finish_reason_of
 from mcode_exec.providers.failures import SHOWN_BODY, Headers, from_error_object, printable
 from mcode_exec.providers.payload import PayloadError, TooDeepError, as_object, decode
 from mcode_exec.providers.sse import SseEvent
@@ -196,14 +190,15 @@ class AnswerReader(ABC):
     def finish(self) -> Assembled:
         """The answer; content decides what it is, the provider's label only where it must."""
         content = self.draft.content()
-        label = (self.label or "").lower() or None
+        ending = ending_of(self.label)
         refusal = "".join(self.refusals) or (
-            _reason_in(content, label) if label is not None and label in REFUSAL_LABELS else None
+            _reason_in(content, str(self.label)) if ending == "refusal" else None
         )
         return Assembled(
             content=content,
-            finish_reason=finish_reason_of(label, has_calls=self.draft.has_calls),
+            finish_reason=finish_reason_of(ending, has_calls=self.draft.has_calls),
             usage=self.usage(),
             refusal=refusal,
-            failure_label=label if label in FAILURE_LABELS else None,
+            label=self.label,
+            ending=ending,
         )
