@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from mcode_exec.providers.think_tags import CodeSpans
+from mcode_exec.providers.code_spans import AHEAD, CodeSpans
 
 _NAME = r"[\w.:/-]{1,200}"
 
@@ -48,6 +48,6 @@ def leaks_call(text: str) -> bool:
     for begin in sorted(begins):
         code.advance(text[at:begin])
         at = begin
-        if not code.is_inside:
+        if not code.is_inside(text[begin : begin + AHEAD], is_end=begin + AHEAD >= len(text)):
             return True
     return False

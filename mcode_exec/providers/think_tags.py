@@ -6,12 +6,14 @@ The rules:
 - A tag later in the text opens a span only if it is closed; else it was text.
 - A closing tag without an opening one means that the text so far was thinking
   (the opening tag stood in the model's prompt); this holds once in an answer.
-- Inside a code span or a fenced block a tag is text.
+- Inside of code (`code_spans`) a tag is text; where that depends on what follows, it is waited for.
 """
 
 from __future__ import annotations
 
 from typing import Literal
+
+from mcode_exec.providers.code_spans import AHEAD, CodeSpans
 
 _OPENS = ("<think>", "<mm:think>")
 _CLOSES = ("</think>", "</mm:think>")
@@ -20,42 +22,6 @@ _LONGEST = max(map(len, _TAGS))
 
 #: `close` carries the closing tag and the white space after it; `recast`: all text so far was thinking
 Piece = tuple[Literal["text", "thinking", "close", "recast"], str]
-
-
-#: so much of a line's beginning tells whether it is a fence
-_HEAD = 8
-
-
-class CodeSpans:
-    """Whether the end of a growing Markdown text stands inside code."""
-
-    def __init__(self) -> None:
-        self._head = ""
-        self._ticks = 0
-        self._is_fenced = False
-
-    @property
-    def is_inside(self) -> bool:
-        return self._is_fenced or self._ticks % 2 == 1
-
-    def is_unmoved_by(self, text: str) -> bool:
-        """Whether `text` can go on a line without changing anything, as nearly every piece does."""
-        return "\n" not in text and "`" not in text and len(self._head) >= _HEAD
-
-    def advance(self, text: str) -> None:
-        first, *rest = text.split("\n")
-        self._grow(first)
-        for line in rest:
-            if self._head.lstrip().startswith(("```", "~~~")):
-                self._is_fenced = not self._is_fenced
-            self._head = ""
-            self._ticks = 0
-            self._grow(line)
-
-    def _grow(self, part: str) -> None:
-        if len(self._head) < _HEAD:
-            self._head += part[:_HEAD]
-        self._ticks += part.count("`")
 
 
 class ThinkSplitter:
@@ -68,6 +34,7 @@ class ThinkSplitter:
         self._span: list[str] = []
         self._closing: list[str] = []
         self._has_span = False
+        self._is_over = False
         self._code = CodeSpans()
 
     def passes(self, piece: str) -> bool:
@@ -101,7 +68,8 @@ class ThinkSplitter:
 
     def finish(self) -> list[Piece]:
         """What was held back, now that nothing follows."""
-        out: list[Piece] = []
+        self._is_over = True
+        out = self.feed("")
         held, self._held = self._held, ""
         if self._state == "thinking":
             out.append(("thinking", held))
@@ -128,12 +96,16 @@ class ThinkSplitter:
                 self._say(buffer[start:at], out)
                 tag = next(tag for tag in _TAGS if buffer.startswith(tag, at))
                 start = at + len(tag)
-                if self._acts(tag, out):
+                is_code = self._code.is_inside(buffer[at : at + AHEAD], is_end=self._is_over)
+                if is_code is None:
+                    self._held = buffer[at:]
+                    return len(buffer)
+                if not is_code and self._acts(tag, out):
                     return start
                 self._say(tag, out)
                 at = buffer.find("<", start)
                 continue
-            if len(buffer) - at < _LONGEST and _begins_tag(buffer[at:]):
+            if not self._is_over and len(buffer) - at < _LONGEST and _begins_tag(buffer[at:]):
                 self._say(buffer[start:at], out)
                 self._held = buffer[at:]
                 return len(buffer)
@@ -142,9 +114,7 @@ class ThinkSplitter:
         return len(buffer)
 
     def _acts(self, tag: str, out: list[Piece]) -> bool:
-        """Whether a tag in the text is one, and then what follows from it."""
-        if self._code.is_inside:
-            return False
+        """Whether a tag outside of code is one, and then what follows from it."""
         if tag in _OPENS:
             self._tag = _OPENS.index(tag)
             self._state = "thinking" if self._state == "start" else "tentative"
@@ -177,6 +147,7 @@ class ThinkSplitter:
         self._state = "closing"
         self._closing = [tag]
         self._has_span = True
+        self._code = CodeSpans()
 
     def _read_closing(self, buffer: str, start: int, out: list[Piece]) -> int:
         at = start

@@ -1,0 +1,142 @@
+"""Where a text is code: tags and markup in it stay text, wherever the stream cut them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mcode_exec.providers.leaked_calls import leaks_call
+from mcode_exec.providers.think_tags import ThinkSplitter
+
+#: `@` stands for what is in code
+IN_CODE = [
+    "use `@` here",
+    "use `` @ `` here",
+    "``@``",
+    "``` @ ``` is a span too",
+    "`` a ` @ ``",
+    "`one` and `` two `@` ``, done",
+    "a stray ` and then ``@`` there",
+    "a span `over\n@ lines` ends",
+    "a span `over\nmany\nlines @\nends` here",
+    "> a quoted `span\n> with @` inside",
+    "- an item with `a\n  @` span",
+    "```\n@\n```\nDone.",
+    "```html\n@\n```",
+    "```@\nx\n```",
+    "~~~\n@\n~~~\n",
+    "````\n```\n@\n```\n````\n",
+    "~~~\n```\n@\n~~~\n",
+    "```\n``` not the end\n@\n```\n",
+    "```\r\n@\r\n```\r\n",
+    "- ```\n  @\n  ```\nDone.",
+    "- Put this:\n\n  ```html\n  @\n  ```\n\nDone.",
+    "1. a\n   ```\n   @\n   ```\nDone.",
+    "1. ```html\n   @\n   ```",
+    "10) ```\n@\n```",
+    "* - ```\n    @\n    ```",
+    "> ```\n> @\n> ```\nDone.",
+    ">```\n>@\n>```\nDone.",
+    "> > - ```\n> >   @\n> >   ```",
+    "- > ~~~~\n  > @\n  > ~~~~",
+    "Put it so: ```\n@\n``` and go on",
+    "Put it so: ```html\na\n\n@\n```\nDone.",
+    "an unclosed fence\n```\n\nfoo\n\n@\n",
+]
+#: and here for what is not
+OUT_OF_CODE = [
+    "@",
+    "a @ b",
+    "a stray ` here @ and no other",
+    "a stray ` here\n\n@ and `another",
+    "`code` @ `more`",
+    "a ` b `` @ ```",
+    "```\ncode\n```\n@",
+    "```\ncode\n```\n\n@ `x`",
+    "> ```\n> code\n> ```\n@",
+    "- ```\n  code\n  ```\n- @",
+    "- a ` tick\n- @ in `an` item",
+    "a ` tick\n# @ in `a` heading",
+    "a ` tick\n```\ncode\n```\n@",
+    "Put it so: ```\ncode\n``` and @",
+    "```\ncode\n~~~\n```\n@",
+    "a ` tick " + "@" + " x" * 3000 + "`",
+]
+
+
+def split(text: str, cuts: list[int]) -> tuple[list[tuple[str, str]], bool]:
+    """The pieces of one kind joined, and whether all of it was said."""
+    splitter = ThinkSplitter()
+    told: list[tuple[str, str]] = []
+    for start, end in pairwise([0, *cuts, len(text)]):
+        piece = text[start:end]
+        told += [("text", piece)] if splitter.passes(piece) else splitter.feed(piece)
+    told += splitter.finish()
+    joined: list[tuple[str, str]] = []
+    for kind, piece in told:
+        if joined and joined[-1][0] == kind:
+            joined[-1] = (kind, joined[-1][1] + piece)
+        elif piece or kind == "recast":
+            joined.append((kind, piece))
+    return joined, joined == [("text", text)]
+
+
+@pytest.mark.parametrize("tag", ["</think>", "<think>", "<think>x</think>", "<mm:think>"])
+@pytest.mark.parametrize("form", IN_CODE)
+def test_a_tag_in_code_is_text_wherever_it_is_cut(form: str, tag: str) -> None:
+    text = form.replace("@", tag)
+    for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
+        assert split(text, cuts) == ([("text", text)], True), cuts[:5]
+
+
+@pytest.mark.parametrize("form", OUT_OF_CODE)
+def test_a_tag_outside_of_code_is_one_wherever_it_is_cut(form: str) -> None:
+    text = form.replace("@", "</think>")
+    whole, is_said = split(text, [])
+    assert not is_said
+    size = len(text)
+    for cuts in (*([at] for at in range(1, size, 1 if size < 1000 else 97)), list(range(1, size))):
+        assert split(text, cuts)[0] == whole, cuts[:5]
+
+
+CALL = '<tool_call>{"name": "bash", "arguments": {}}</tool_call>'
+
+
+@pytest.mark.parametrize("form", IN_CODE)
+def test_markup_of_a_call_in_code_is_talk_about_it(form: str) -> None:
+    assert not leaks_call(form.replace("@", CALL))
+
+
+@pytest.mark.parametrize("form", OUT_OF_CODE)
+def test_markup_of_a_call_outside_of_code_leaks(form: str) -> None:
+    assert leaks_call(form.replace("@", CALL))
+
+
+PARTS = [
+    "<think>",
+    "</think>",
+    "`",
+    "``",
+    "```",
+    "~~~",
+    "\n",
+    "\n\n",
+    "> ",
+    "- ",
+    "1. ",
+    "# ",
+    " ",
+    "x",
+    "py",
+    "\r\n",
+]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=25).map("".join), st.lists(st.integers(0, 80), max_size=12))
+def test_where_a_text_is_cut_makes_no_difference_to_what_is_code(text: str, places: list[int]) -> None:
+    whole, _ = split(text, [])
+    assert split(text, sorted(min(at, len(text)) for at in places))[0] == whole
+    assert split(text, list(range(1, len(text))))[0] == whole
