@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.assembly import CallPart, ThinkingPart, check_count
 from mcode_exec.providers.counting import chat_usage, merge_counts
 from mcode_exec.providers.payload import (
@@ -40,7 +41,10 @@ class Reader(AnswerReader):
         self._details_part: ThinkingPart | None = None
 
     def take(self, kind: str, value: dict[str, Any]) -> bool:
+        told = None if value.get("choices") else self.counts.copy()
         self._take(value, "delta")
+        # empty chunks hold a dead connection open; what Azure's filters say of the prompt stands before the answer
+        self.has_moved = self.counts != told or ("prompt_filter_results" in value and not self.events)
         # chunks have no type; what has neither choices nor usage tells nothing of an answer
         return "choices" in value or ("usage" in value and "type" not in value)
 
@@ -66,6 +70,8 @@ class Reader(AnswerReader):
                 continue
             if choice.get("error"):
                 self.fail(choice, chunk.get("usage"))
+            if isinstance(choice.get("text"), str) and "delta" not in choice and "message" not in choice:
+                raise _older_format()
             delta = choice.get(key)
             if not isinstance(delta, dict):
                 # MiniMax says the whole message once more when all of it has been told
@@ -187,6 +193,8 @@ class Reader(AnswerReader):
         elif wire_id:
             index = None
             call = next((c for c in reversed(self._calls) if c.wire_id == wire_id and c not in taken), None)
+            if call is None and self._calls and not taken and _goes_on(self._calls[-1], name, arguments):
+                call = self._calls[-1]
         else:
             index = None
             call = self._calls[-1] if self._calls and not name and not taken else None
@@ -216,6 +224,16 @@ class Reader(AnswerReader):
         return chat_usage(self.counts)
 
 
+def _older_format() -> ModelCallError:
+    """The API before chat completions, to which some base URLs lead."""
+    return ModelCallError(
+        "LLM_BAD_RESPONSE",
+        "the provider answered in the format of text completions, which is another API than the "
+        "chat completions that were asked for; is the base URL right?",
+        http_status=200,
+    )
+
+
 def _repeats(delta: dict[str, Any], message: Any) -> bool:
     """Whether a delta is no piece but the whole message, as it stands beside it."""
     content = as_object(message).get("content")
@@ -225,10 +243,22 @@ def _repeats(delta: dict[str, Any], message: Any) -> bool:
 def _begins_anew(call: CallPart, wire_id: str, name: str, arguments: str) -> bool:
     """Whether a piece at a call's index is another call after all."""
     if wire_id and call.wire_id:
-        return wire_id != call.wire_id
+        return wire_id != call.wire_id and not _goes_on(call, name, arguments)
     if not name or not call.name or not arguments or not call.pieces:
         return False
-    if not call.pieces[-1].rstrip().endswith("}"):
+    return _is_whole(call)
+
+
+def _goes_on(call: CallPart, name: str, arguments: str) -> bool:
+    """Whether a piece with an id of its own is of the call before all the same: some give each piece a new one."""
+    if not name:
+        return bool(arguments) and bool(call.name) and not _is_whole(call)
+    is_begin = not call.pieces or arguments.lstrip().startswith("{")
+    return name == call.name and not is_begin and not _is_whole(call)
+
+
+def _is_whole(call: CallPart) -> bool:
+    if not call.pieces or not call.pieces[-1].rstrip().endswith("}"):
         return False  # those that repeat the name with every piece have it looked at once, not once a piece
     text = call.arguments_text
     return bool(text.strip()) and parse_arguments(text)[0] is not None

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Endpoint", "ModelClient", "RetryPolicy", "Timeouts"]
 
 #: an error body: how much of it is read, and for how long
-_ERROR_BYTES = 64 * 1024
+_ERROR_BYTES = 4 * 1024 * 1024
 _ERROR_S = 10.0
 
 
@@ -300,8 +300,12 @@ async def _refusal(response: Response, call: _Call, limit_s: float, now_ms: int)
         from mcode_exec.providers.redirects import redirected
 
         return redirected(response.status, response.headers, call.url, call.path, call.endpoint.provider_id)
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + limit_s
     body = await response.read_at_most(_ERROR_BYTES, limit_s)
-    return failures.from_response(response.status, response.headers, body, now_ms)
+    return failures.from_response(
+        response.status, response.headers, body, now_ms, is_late=loop.time() >= end_s
+    )
 
 
 def _usage_so_far(reader: AnswerReader | None) -> Usage | None:

@@ -24,8 +24,10 @@ MAX_MESSAGE = 500
 SHOWN_BODY = 200
 
 
-def from_response(status: int, headers: Headers, body: bytes, now_ms: int) -> ModelCallError:
-    """The failure that an HTTP answer of 400 or above means."""
+def from_response(
+    status: int, headers: Headers, body: bytes, now_ms: int, *, is_late: bool = False
+) -> ModelCallError:
+    """The failure that an HTTP answer of 400 or above means; the rest of its body did not come where `is_late`."""
     from mcode_exec.providers.error_classes import class_of
     from mcode_exec.providers.retry_hints import retry_after_ms
 
@@ -33,7 +35,7 @@ def from_response(status: int, headers: Headers, body: bytes, now_ms: int) -> Mo
     report, is_foreign = _read_body(body)
     code = class_of(status, report, is_foreign=is_foreign)
     said = report.message or (
-        _page(body) if is_foreign else shown(body) if body.strip() else "no explanation"
+        _page(body) if is_foreign else shown(body) if body.strip() else _nothing(headers, is_late)
     )
     # 407 is never the provider's word: plain http leads through a proxy without a tunnel
     message = f"the {'proxy' if status == 407 else 'provider'} answered {status}: {said}"
@@ -128,6 +130,13 @@ def _as_id(value: str | None) -> str | None:
 def shown(body: bytes) -> str:
     """The beginning of a body, for people."""
     return body[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
+
+
+def _nothing(headers: Headers, is_late: bool) -> str:
+    """What to say of an empty body: one that was promised and did not come is none that is empty."""
+    length = header(headers, b"content-length") or "0"
+    is_missing = is_late or length.strip("0")
+    return "its explanation did not arrive" if is_missing else "no explanation"
 
 
 def _page(body: bytes) -> str:

@@ -104,6 +104,8 @@ class AnswerReader(ABC):
         self.is_complete = False
         #: a failure came with its usage: no more is billed
         self.is_counted = False
+        #: whether the last event brought the answer on; one that is empty does not
+        self.has_moved = True
         #: how many events of this format have come; pings and comments are none
         self.events = 0
         #: whether any byte of a body has come, and whether that body is one JSON text
@@ -124,13 +126,13 @@ class AnswerReader(ABC):
         if not data or event.name in _KEEP_ALIVES:
             return False
         if data == b"[DONE]":
-            is_progress = self.take_done()
+            is_progress = is_ours = self.take_done()
         else:
             try:
                 value = decode(data)
             except PayloadError as error:
                 raise _no_json(data, error) from None
-            is_progress = False
+            is_progress = is_ours = False
             if isinstance(value, dict):  # any other value says nothing
                 kind = value.get("type")
                 if not kind or not isinstance(kind, str):
@@ -140,10 +142,11 @@ class AnswerReader(ABC):
                 is_error = kind == "error" or event.name == "error"
                 if is_error or ("base_resp" in value and _is_refused(value["base_resp"])):
                     self.fail(value)
-                is_progress = self.take(kind, value)
+                is_ours = self.take(kind, value)
+                is_progress = is_ours and self.has_moved
                 if not is_progress:
                     self.check(value)
-            if not is_progress and not self.foreign:
+            if not is_ours and not self.foreign:
                 self.foreign = data[: SHOWN_BODY * 4]
         self.events += is_progress
         return is_progress

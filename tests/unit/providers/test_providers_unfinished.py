@@ -109,10 +109,34 @@ def test_a_whole_body_that_never_ends_is_told_from_silence() -> None:
     assert "its answer was not over within 0.6 s" in error.message
 
 
-def test_chunks_that_tell_nothing_of_an_answer_do_not_hold_off_the_timer() -> None:
-    empty = sse({"id": "x", "object": "chat.completion.chunk"})
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        {"id": "x", "object": "chat.completion.chunk"},
+        {"choices": []},
+        {"choices": None},
+        {"choices": [], "usage": None},
+        {"choices": [], "usage": {"prompt_tokens": 9}},
+        {"choices": [], "prompt_filter_results": []},
+    ],
+)
+def test_chunks_that_tell_nothing_of_an_answer_do_not_hold_off_the_timer(nothing: dict[str, Any]) -> None:
+    empty = sse(nothing)
     error = failed([stream_head() + sse(chat({"content": "He"})), *[empty, 0.03] * 40, "hold"])
-    assert "went silent: 1 event came, ending in text" in error.message
+    came = 2 if nothing.get("usage") else 1  # the first count is news
+    assert f"went silent: {events(came)}, ending in text" in error.message
+
+
+def test_what_azure_says_of_the_prompt_begins_an_answer_and_usage_that_grows_goes_on_with_it() -> None:
+    filters = {"choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
+    counts = [
+        sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": n}}) for n in range(1, 20)
+    ]
+    answer: Script = [stream_head() + sse(filters), *[step for count in counts for step in (0.03, count)]]
+    limits = Timeouts(first_byte_s=5.0, idle_s=0.4)
+    retry = RetryPolicy(max_retries=0)
+    found, _, _ = run([[*answer, said(), "close"]], call=Call(timeouts=limits, retry=retry))
+    assert found.finish_reason == "stop"
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -191,3 +215,35 @@ def test_an_error_body_that_stalls_is_read_as_far_as_it_came() -> None:
 def test_a_good_answer_may_begin_with_any_number_of_pings() -> None:
     answer, _, _ = run([[stream_head() + (PING + COMMENT) * 1000 + said(), "close"]])
     assert answer.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "head", [b"HTTP/1.1 401 No\r\ncontent-length: 999\r\n\r\n", b"HTTP/1.1 401 No\r\n\r\n"]
+)
+def test_an_error_body_that_never_comes_is_said_not_to_have_arrived(head: bytes) -> None:
+    error = failed([head, "hold"])
+    assert (error.code, error.http_status) == ("LLM_AUTH_ERROR", 401)
+    assert "the provider answered 401: its explanation did not arrive" in error.message
+    empty = failed([http(b"", status="401 No")])
+    assert "the provider answered 401: no explanation" in empty.message
+
+
+@pytest.mark.parametrize("size", [5_000, 70_000, 2_000_000])
+@pytest.mark.parametrize(
+    ("status", "code", "found"),
+    [
+        ("400 No", "context_length_exceeded", "LLM_CONTEXT_OVERFLOW"),
+        ("429 No", "insufficient_quota", "LLM_CREDITS_EXHAUSTED"),
+    ],
+)
+def test_a_code_behind_a_long_message_is_found(status: str, code: str, found: str, size: int) -> None:
+    body = b'{"error": {"message": "%s", "code": "%s"}}' % (b"y" * size, code.encode())
+    error = failed([http(body, status=status, kind="application/json")], first_byte_s=30.0)
+    assert error.code == found
+    assert len(error.message) <= 500
+
+
+def test_an_error_body_without_end_is_read_no_further_than_its_bound() -> None:
+    head = b"HTTP/1.1 500 No\r\ncontent-type: text/plain\r\n\r\n"
+    error = failed([head, *[b"z" * 65536] * 1000, "hold"], first_byte_s=30.0)
+    assert (error.code, error.http_status) == ("LLM_UPSTREAM_ERROR", 500)
