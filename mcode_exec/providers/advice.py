@@ -36,7 +36,7 @@ def _advice(failure: ModelCallError, endpoint: Endpoint) -> str:
         return _OVERFLOW
     if failure.code == "MODEL_UNKNOWN":
         return _NO_SUCH_MODEL
-    if failure.http_status == 413:
+    if failure.http_status == 413 or (failure.code == "LLM_BAD_REQUEST" and _is_above_limit(failure)):
         return _TOO_LARGE
     if failure.code == "LLM_BAD_REQUEST" and "support tool" in failure.message:
         return _NO_TOOLS
@@ -50,3 +50,8 @@ def _advice(failure: ModelCallError, endpoint: Endpoint) -> str:
             else f"{provider[:-2]})"
         )
     return ""
+
+
+def _is_above_limit(failure: ModelCallError) -> bool:
+    """Whether one call is larger than its rate limit: the only 429 that is a wrong request."""
+    return failure.http_status == 429 or "request too large" in failure.message.lower()

@@ -44,8 +44,11 @@ _BY_CODE = {
         "notenoughbalance exceededcurrentquota arrearage billing billinghardlimitreached billingnotactive 1113",
         "USAGE_LIMIT_EXCEEDED": "usagelimitreached usagelimitexceeded usagenotincluded budgetexceeded 1308 1310",
         "LLM_CONTENT_REFUSED": "contentfilter contentpolicyviolation imagecontentpolicyviolation invalidprompt "
-        "responsibleaipolicyviolation datainspectionfailed 1301",
-        "LLM_AUTH_ERROR": "apikeyinvalid",
+        "responsibleaipolicyviolation datainspectionfailed cyberpolicy biopolicy chemicalpolicy safetypolicy "
+        "contentpolicy usagepolicy usagepolicyviolation safetyviolation moderationblocked contentmoderation "
+        "guardrailintervened promptblocked 1301",
+        "LLM_AUTH_ERROR": "apikeyinvalid accountdeactivated accountdisabled accountsuspended accessterminated "
+        "organizationdeactivated organizationdisabled organizationsuspended userdeactivated userdisabled",
         "LLM_CLUSTER_OVERLOADED": "overloaded engineoverloaded serveroverloaded",
     }.items()
     for code in codes.split()
@@ -55,7 +58,8 @@ _BY_CODE_ALONE = {
     code: found
     for found, codes in {
         "LLM_AUTH_ERROR": "authentication auth invalidapikey invalidauthentication unauthorized permission "
-        "permissiondenied unauthenticated accessdenied forbidden",
+        "permissiondenied unauthenticated accessdenied forbidden expiredapikey tokenexpired keyrevoked apikeyrevoked "
+        "unsupportedcountryregionterritory ipnotauthorized mismatchedorganization mismatchedproject",
         "LLM_BAD_REQUEST": "notfound invalidrequest invalidargument badrequest unprocessableentity validation "
         "requesttoolarge failedprecondition outofrange unimplemented stringabovemaxlength "
         "arrayabovemaxlength failedtodownloadimage emptyimagefile",
@@ -66,6 +70,8 @@ _BY_CODE_ALONE = {
 }
 #: how the codes of requests that are wrong in a detail begin
 _FAULTY = ("invalid", "unsupported", "missing", "unknownparameter", "image")
+#: and how they end
+_FAULTY_ENDS = ("notfound", "toolarge", "toolong", "notsupported", "notallowed", "alreadyexists")
 
 _OVERFLOW = (
     "maximum context length",
@@ -137,6 +143,10 @@ _REFUSAL = (
 _KEY = ("invalid api key", "incorrect api key", "api key not valid", "a valid api key", "api key expired")
 _NOT_LET_IN = (*_KEY, "unauthorized", "not authorized", "authentication fail")
 _RATE = ("rate limit", "rate-limit", "too many requests")
+#: how OpenAI and Groq word a limit and what one call wanted of it
+_LIMIT_AND_REQUEST = re.compile(
+    r"\blimit:? ([0-9][0-9,_]{0,19})[,;. ]{1,3}(?:used:? [0-9,_]{1,20}[,;. ]{1,3})?requested:? ([0-9][0-9,_]{0,19})"
+)
 #: codes that mean a rate limit and nothing else; not Gemini's RESOURCE_EXHAUSTED, which it says of quotas too
 _RATE_CODES = frozenset(
     ("ratelimit", "ratelimitexceeded", "ratelimitreached", "toomanyrequests", "throttling")
@@ -171,7 +181,8 @@ def class_of(status: int | None, report: ErrorReport, *, is_foreign: bool = Fals
     if report.minimax is not None:
         return _bad_request(report) if report.minimax >= 2000 else _overflow_or(report, "LLM_UPSTREAM_ERROR")
     for code in report.codes:
-        found = _BY_CODE_ALONE.get(code) or ("LLM_BAD_REQUEST" if code.startswith(_FAULTY) else None)
+        is_faulty = code.startswith(_FAULTY) or code.endswith(_FAULTY_ENDS)
+        found = _BY_CODE_ALONE.get(code) or ("LLM_BAD_REQUEST" if is_faulty else None)
         if found == "LLM_BAD_REQUEST":
             return _bad_request(report)
         if found is not None:
@@ -213,6 +224,8 @@ def _forbidden(report: ErrorReport) -> str:
 
 
 def _throttled(report: ErrorReport) -> str:
+    if _is_above_limit(report):
+        return "LLM_BAD_REQUEST"
     told = report.words + " ".join(str(detail) for detail in report.details).lower()
     is_short_term = any(word in told for word in _SHORT_TERM) or (
         "tokens" in report.codes or "requests" in report.codes
@@ -230,6 +243,18 @@ def _throttled(report: ErrorReport) -> str:
     # a rate limit may be said to be higher on another plan
     is_credit = report.says(("billing",)) and not report.says(_RATE)
     return "LLM_CREDITS_EXHAUSTED" if is_credit else "LLM_RATE_LIMITED"
+
+
+def _is_above_limit(report: ErrorReport) -> bool:
+    """Whether one call asks for more than its limit ever lets through: no wait helps that."""
+    if report.says(("request too large",)):
+        return True
+    found = _LIMIT_AND_REQUEST.search(report.words)
+    return found is not None and _count(found[2]) > _count(found[1])
+
+
+def _count(digits: str) -> int:
+    return int(digits.replace(",", "").replace("_", ""))
 
 
 def _bad_request(report: ErrorReport) -> str:

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mcode_exec.errors import MODEL_CALL_CODES
+from mcode_exec.providers.advice import advise
 from mcode_exec.providers.failures import from_error_object, from_response
 from mcode_exec.providers.retry_hints import retry_after_ms
+from tests.unit.providers.byte_peer import endpoint
 
 NOW_MS = 1_790_000_000_000  # 2026-09-21
 
@@ -230,3 +232,17 @@ def test_every_body_gets_a_class_and_a_printable_sentence(status: int, body: obj
     assert failure.message.isprintable()
     assert len(failure.message) <= 500
     assert from_error_object(body, [], NOW_MS).code in MODEL_CALL_CODES
+
+
+@pytest.mark.parametrize("status", [413, 429, 200])
+def test_a_call_larger_than_its_limit_is_advised_to_be_smaller(status: int) -> None:
+    said = "Request too large for big-1 on tokens per min (TPM): Limit 10000, Requested 20000."
+    error = {"error": {"message": said, "type": "tokens", "code": "rate_limit_exceeded"}}
+    failure = (
+        from_error_object(error, [], NOW_MS)
+        if status == 200
+        else from_response(status, [], json.dumps(error).encode(), NOW_MS)
+    )
+    advise(failure, endpoint("http://127.0.0.1:1/v1"))
+    assert not failure.is_retried
+    assert failure.message.endswith("; begin a new session, or send less")
