@@ -14,7 +14,7 @@ import h11
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.dialing import Origin, Pipe
-from mcode_exec.providers.failures import Headers, header, printable
+from mcode_exec.providers.failures import Headers, header, printable, why
 
 if TYPE_CHECKING:
     from mcode_exec.providers.codings import Inflater
@@ -173,6 +173,9 @@ class Connection:
         if self._is_over:
             return self._broken("closed the connection in the middle of its answer")
         fault = str(error).partition(": bytearray(")[0]
+        if fault == "Receive buffer too long":
+            what = "chunk header" if self._has_head else "headers"
+            fault = f"{what} of more than {MAX_HEADER_BYTES // 1024} KiB"
         if not self._has_head:
             return self._foreign("it switches protocols" if "_SWITCH" in fault else fault)
         return self._broken(f"garbled its answer ({fault})")
@@ -181,7 +184,7 @@ class Connection:
         try:
             data = await self._reader.read(_READ_BYTES)
         except OSError as error:
-            raise self._broken(f"broke the connection ({error.strerror or error})") from error
+            raise self._broken(f"broke the connection ({why(error)})") from error
         if data:
             self._has_answer = True
             self._check_begin(data)

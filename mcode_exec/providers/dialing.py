@@ -154,19 +154,7 @@ async def _start_tls(
     try:
         await writer.start_tls(context, server_hostname=host)
     except OSError as error:  # every ssl.SSLError is one
-        if tls.is_certificate_error(error):
-            raise ModelCallError(
-                "LLM_BAD_RESPONSE",
-                printable(
-                    f"the certificate of {place} is not trusted: {tls.reason(error)}; "
-                    f"set SSL_CERT_FILE for a private authority"
-                ),
-            ) from error
-        if tls.is_tls_error(error):
-            code, what = "LLM_BAD_RESPONSE", f"{place} does not speak TLS as https needs: {tls.reason(error)}"
-        else:
-            code, what = "LLM_UPSTREAM_ERROR", f"the connection to {place} broke: {error.strerror or error}"
-        raise ModelCallError(code, printable(what)) from error
+        raise tls.failure(error, place, host) from error
 
 
 async def _tunnel(

@@ -152,6 +152,11 @@ def _shown_value(value: Any) -> str:
     return str(value)[:SHOWN_BODY]
 
 
+def why(error: OSError) -> str:
+    """What the system says of a connection that broke; a closed one may come without a word."""
+    return error.strerror or str(error) or "the other side closed it"
+
+
 def printable(text: str) -> str:
     """`text` in one line of at most 500 characters; control characters become their escapes."""
     shown = "".join(

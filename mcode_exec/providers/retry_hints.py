@@ -9,7 +9,7 @@ _MAX_MS = 86_400_000
 
 
 def retry_after_ms(headers: list[tuple[bytes, bytes]], now_ms: int) -> int | None:
-    """Milliseconds to wait: `retry-after-ms`, else `retry-after` in seconds or as a date.
+    """Milliseconds to wait: `retry-after-ms`, else `retry-after` in seconds or as a date, HTTP's or ISO 8601's.
 
     Never raises; a past date is 0, a negative number is no hint.
     """
@@ -42,6 +42,8 @@ def _number_ms(text: str, unit_ms: float) -> int | None:
 def _date_ms(text: str, now_ms: int) -> int | None:
     if not text:
         return None
+    if text[4:5] == "-" and text[:4].isdigit():
+        return _iso_date_ms(text, now_ms)
     from datetime import UTC, datetime, timedelta
     from email.utils import parsedate_tz
 
@@ -58,3 +60,14 @@ def _date_ms(text: str, now_ms: int) -> int | None:
     except (ValueError, TypeError, IndexError):
         return None
     return int(min(max(at_s * 1000 - now_ms, 0), _MAX_MS))
+
+
+def _iso_date_ms(text: str, now_ms: int) -> int | None:
+    from datetime import UTC, datetime
+
+    try:
+        at = datetime.fromisoformat(text)
+        moment = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return int(min(max(moment.timestamp() * 1000 - now_ms, 0), _MAX_MS))
+    except (ValueError, OverflowError):
+        return None

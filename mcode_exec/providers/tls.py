@@ -5,7 +5,57 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+
+from mcode_exec.errors import ModelCallError
+from mcode_exec.providers.failures import printable, why
+
+#: OpenSSL's numbers for a certificate that is another's, and for one whose time is not now
+_OF_ANOTHER = frozenset({62, 63, 64})
+_OUT_OF_TIME = frozenset({9, 10})
+
+#: what a peer's alert means, by words of its name; those that say nothing of the configuration are tried again
+_ALERTS = (
+    ("internal error", "LLM_UPSTREAM_ERROR", "{place} broke off the TLS handshake by an error of its own"),
+    ("user canceled", "LLM_UPSTREAM_ERROR", "{place} broke off the TLS handshake"),
+    ("bad record mac", "LLM_UPSTREAM_ERROR", "what {place} sent in TLS arrived damaged"),
+    (
+        "unrecognized name",
+        "LLM_BAD_RESPONSE",
+        "{place} knows no service of the name {host}; is the base URL right?",
+    ),
+    (
+        "protocol version",
+        "LLM_BAD_RESPONSE",
+        "{place} speaks no version of TLS that mcode does: it has 1.2 and 1.3",
+    ),
+    (
+        "unsupported protocol",
+        "LLM_BAD_RESPONSE",
+        "{place} speaks no version of TLS that mcode does: it has 1.2 and 1.3",
+    ),
+    (
+        "handshake failure",
+        "LLM_BAD_RESPONSE",
+        "{place} speaks TLS, but found nothing that both sides can do (a cipher, a curve), or no service for {host}",
+    ),
+    (
+        "insufficient security",
+        "LLM_BAD_RESPONSE",
+        "{place} speaks TLS, but wants stronger ciphers than are offered",
+    ),
+    *(
+        (word, "LLM_BAD_RESPONSE", "{place} asks for a certificate of the client, and mcode has none")
+        for word in (
+            "certificate required",
+            "alert bad certificate",
+            "alert unknown ca",
+            "alert access denied",
+        )
+    ),
+    ("alert", "LLM_BAD_RESPONSE", "{place} refused the TLS handshake"),
+)
 
 
 def client_context() -> ssl.SSLContext:
@@ -16,15 +66,51 @@ def client_context() -> ssl.SSLContext:
     return context
 
 
-def is_certificate_error(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLCertVerificationError | ssl.CertificateError)
+def failure(error: OSError, place: str, host: str) -> ModelCallError:
+    """What went wrong where TLS was begun with `place`, which was asked for as `host`."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = f"the certificate of {place} is not trusted: {_reason(error)}{_advice(error)}"
+        return ModelCallError("LLM_BAD_RESPONSE", printable(said))
+    if not isinstance(error, ssl.SSLError):
+        said = f"the connection to {place} broke in the TLS handshake: {why(error)}"
+        return ModelCallError("LLM_UPSTREAM_ERROR", printable(said))
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return ModelCallError(
+            "LLM_UPSTREAM_ERROR", printable(f"{place} closed the connection in the TLS handshake")
+        )
+    reason = _reason(error)
+    for word, code, sentence in _ALERTS:
+        if word in reason:
+            return ModelCallError(
+                code, printable(f"{sentence.format(place=place, host=host)} (it said: {reason})")
+            )
+    return ModelCallError(
+        "LLM_BAD_RESPONSE", printable(f"{place} does not speak TLS as https needs: {reason}")
+    )
 
 
-def is_tls_error(error: BaseException) -> bool:
-    return isinstance(error, ssl.SSLError)
-
-
-def reason(error: BaseException) -> str:
+def _reason(error: ssl.SSLError) -> str:
     """What OpenSSL found wrong, without its file and line numbers."""
-    said = getattr(error, "verify_message", "") or getattr(error, "reason", "") or str(error)
-    return str(said).replace("_", " ")
+    said = getattr(error, "verify_message", "")
+    if said:
+        return str(said).rstrip(".")
+    text = str(error.reason or error.strerror or error).partition(" (_ssl.c")[0]
+    return text.removeprefix("[SSL] ").replace("_", " ").lower()
+
+
+def _advice(error: ssl.SSLCertVerificationError) -> str:
+    """What helps, by what is wrong: another store does not make a certificate another host's, nor valid again."""
+    if error.verify_code in _OF_ANOTHER:
+        return "; is the base URL right?"
+    if error.verify_code in _OUT_OF_TIME:
+        return "; the server needs a new one, or the clock of this machine is wrong"
+    path = os.environ.get("SSL_CERT_FILE")
+    if not path:
+        return "; set SSL_CERT_FILE for a private authority"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        return f"; SSL_CERT_FILE names {path}, which holds no certificate in PEM form"
+    except OSError as unreadable:
+        return f"; SSL_CERT_FILE names {path}, which cannot be read: {why(unreadable)}"
+    return f"; SSL_CERT_FILE names {path}, which does not hold its authority"

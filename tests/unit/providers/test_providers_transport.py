@@ -314,6 +314,8 @@ def test_the_usage_may_come_after_the_finish_reason_and_done_may_not() -> None:
         (b"HTTP/1.1 200 OK\r\nbad header: 3\r\n\r\n", "illegal header line"),
         (b"HTTP/1.1 101 Switching Protocols\r\nupgrade: websocket\r\n\r\n", "it switches protocols"),
         (b"HTTP/1.1 100 Continue\r\n\r\n" * 40, "interim answers without end"),
+        (b"HTTP/1.1 200 OK\r\nx: " + b"v" * 200_000, "headers of more than 128 KiB"),
+        (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 40_000, "headers of more than 128 KiB"),
     ],
 )
 def test_a_peer_that_is_no_http_server_is_a_wrong_base_url_at_once(
