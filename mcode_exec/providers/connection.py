@@ -184,6 +184,13 @@ class Connection:
         try:
             data = await self._reader.read(_READ_BYTES)
         except OSError as error:
+            if (
+                not self._has_answer and getattr(error, "library", None) == "SSL"
+            ):  # TLS 1.3: refused after all
+                from mcode_exec.providers import tls
+
+                self.abort()
+                raise tls.failure(error, str(self.origin), self.origin.host) from error
             raise self._broken(f"broke the connection ({why(error)})") from error
         if data:
             self._has_answer = True

@@ -15,47 +15,31 @@ from mcode_exec.providers.failures import printable, why
 _OF_ANOTHER = frozenset({62, 63, 64})
 _OUT_OF_TIME = frozenset({9, 10})
 
-#: what a peer's alert means, by words of its name; those that say nothing of the configuration are tried again
-_ALERTS = (
-    ("internal error", "LLM_UPSTREAM_ERROR", "{place} broke off the TLS handshake by an error of its own"),
-    ("user canceled", "LLM_UPSTREAM_ERROR", "{place} broke off the TLS handshake"),
-    ("bad record mac", "LLM_UPSTREAM_ERROR", "what {place} sent in TLS arrived damaged"),
-    (
-        "unrecognized name",
-        "LLM_BAD_RESPONSE",
-        "{place} knows no service of the name {host}; is the base URL right?",
-    ),
-    (
-        "protocol version",
-        "LLM_BAD_RESPONSE",
-        "{place} speaks no version of TLS that mcode does: it has 1.2 and 1.3",
-    ),
-    (
-        "unsupported protocol",
-        "LLM_BAD_RESPONSE",
-        "{place} speaks no version of TLS that mcode does: it has 1.2 and 1.3",
-    ),
-    (
-        "handshake failure",
-        "LLM_BAD_RESPONSE",
-        "{place} speaks TLS, but found nothing that both sides can do (a cipher, a curve), or no service for {host}",
-    ),
-    (
-        "insufficient security",
-        "LLM_BAD_RESPONSE",
-        "{place} speaks TLS, but wants stronger ciphers than are offered",
-    ),
-    *(
-        (word, "LLM_BAD_RESPONSE", "{place} asks for a certificate of the client, and mcode has none")
-        for word in (
-            "certificate required",
-            "alert bad certificate",
-            "alert unknown ca",
-            "alert access denied",
-        )
-    ),
-    ("alert", "LLM_BAD_RESPONSE", "{place} refused the TLS handshake"),
+_OLD = "{place} speaks no version of TLS that mcode does: it has 1.2 and 1.3"
+_NO_COMMON = (
+    "{place} speaks TLS, but refuses what is offered: no cipher in common, a client certificate that it wants, "
+    "or no service of the name {host}"
 )
+_NO_NAME = "{place} knows no service of the name {host}; is the base URL right?"
+_CLIENT = "{place} asks for a certificate of the client, and mcode has none"
+#: what a peer's alert means, by words of its name
+_ALERTS = {
+    "internal error": "{place} broke off the TLS handshake by an error of its own",
+    "user canceled": "{place} broke off the TLS handshake",
+    "bad record mac": "what {place} sent in TLS arrived damaged",
+    "unrecognized name": _NO_NAME,
+    "protocol version": _OLD,
+    "unsupported protocol": _OLD,
+    "handshake failure": _NO_COMMON,
+    "insufficient security": "{place} speaks TLS, but wants stronger ciphers than are offered",
+    "certificate required": _CLIENT,
+    "alert bad certificate": _CLIENT,
+    "alert unknown ca": _CLIENT,
+    "alert access denied": _CLIENT,
+    "alert": "{place} refused the TLS handshake",
+}
+#: those that say nothing of the configuration: another attempt may fare better
+_PASSING = frozenset({"internal error", "user canceled", "bad record mac"})
 
 
 def client_context() -> ssl.SSLContext:
@@ -79,11 +63,11 @@ def failure(error: OSError, place: str, host: str) -> ModelCallError:
             "LLM_UPSTREAM_ERROR", printable(f"{place} closed the connection in the TLS handshake")
         )
     reason = _reason(error)
-    for word, code, sentence in _ALERTS:
+    for word, sentence in _ALERTS.items():
         if word in reason:
-            return ModelCallError(
-                code, printable(f"{sentence.format(place=place, host=host)} (it said: {reason})")
-            )
+            code = "LLM_UPSTREAM_ERROR" if word in _PASSING else "LLM_BAD_RESPONSE"
+            said = f"{sentence.format(place=place, host=host)} (it said: {reason})"
+            return ModelCallError(code, printable(said))
     return ModelCallError(
         "LLM_BAD_RESPONSE", printable(f"{place} does not speak TLS as https needs: {reason}")
     )
