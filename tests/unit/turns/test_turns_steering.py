@@ -58,7 +58,7 @@ def test_what_is_said_waits_in_order_until_it_is_in_history(
 ) -> None:
     for text in "abc":
         world.steer(us, session, text)
-    pending = world.do(steering.pending_steers(world.store, "turn_1"))
+    pending = world.read(lambda: signal_rows.pending("turn_1", "steer"))
     assert [signal.text for signal in pending] == ["a", "b", "c"]
     assert pending[0].message_id is not None
     world.say(session, "turn_1", pending[0].message_id)
