@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
 #: rejections after which an item can never run: its row goes.  Source: turn-system notes, queue
-_FINAL = ("session_not_found", "session_deleting", "turn_ingress_conflict")
+_FINAL = ("session_not_found", "session_deleting", "turn_ingress_conflict", "TURN_ABORTED")
 
 
 class Delivery(Struct, frozen=True, kw_only=True):

@@ -29,6 +29,7 @@ from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.fence import Passage, passage
 from mcode_exec.turns.lease import LEASE_S, is_held
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.queue import take_out
 from mcode_exec.turns.settlement import settle_as_dead
 
 _REJECTED_BY: dict[LockKind, RejectionReason] = {
@@ -85,13 +86,15 @@ def _admit(
     answered, attempt = _duplicate(request, lock, owner, lambda held: is_held(held, owner, clock, lease_s))
     if answered is not None:
         return answered
+    item = None if request.item_id is None else queue_rows.find_item(request.item_id)
+    is_ours = item is not None and _is_ours(item, request, owner)
     if signal_rows.pending(request.turn_id, "abort"):
-        return Rejected(reason="aborted")  # it was stopped before it could begin
-    item = None
-    if request.item_id is not None:
-        item = queue_rows.find_item(request.item_id)
-        if item is None or not _is_ours(item, request, owner):
-            return Rejected(reason="item-gone")
+        # It was stopped before it could begin, and its item with it.
+        if item is not None and is_ours:
+            take_out(item, "cancelled", clock.now_ms())
+        return Rejected(reason="aborted")
+    if request.item_id is not None and not is_ours:
+        return Rejected(reason="item-gone")
     if lock is not None and is_locked:
         return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
     passed = passage(request, item, owner, clock, sessions_dir)

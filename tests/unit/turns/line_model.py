@@ -170,9 +170,12 @@ class Model:
             if session.lock is not same:
                 return "ingress-conflict"
             return "accepted-again" if same.owner == owner else "active-turn"
+        is_theirs = item is not None and self.is_theirs(owner, wanted, item)
         if any(self.pending(one, wanted.turn_id, "abort") for one in self.sessions.values()):
+            if item is not None and is_theirs:
+                self.leave(session, item, "cancelled")
             return "aborted"
-        if wanted.item_id is not None and (item is None or not self.is_theirs(owner, wanted, item)):
+        if wanted.item_id is not None and not is_theirs:
             return "item-gone"
         if self.is_held(session):
             return "active-turn"

@@ -515,10 +515,10 @@ class Lines(RuleBasedStateMachine):
             assert (item.fate == "delivered") <= (item.prompts == 1)
 
 
-_EXAMPLES = int(os.environ.get("MCODE_MODEL_EXAMPLES", "40"))
-_STEPS = int(os.environ.get("MCODE_MODEL_STEPS", "40"))
+_EXAMPLES = int(os.environ.get("MCODE_MODEL_EXAMPLES", "60"))
+_STEPS = int(os.environ.get("MCODE_MODEL_STEPS", "50"))
 
-TestLines = Lines.TestCase
+TestLines = pytest.mark.timeout(0)(Lines.TestCase)
 TestLines.settings = settings(
     deadline=None,
     max_examples=_EXAMPLES,

@@ -266,9 +266,23 @@ def test_a_turn_that_is_being_delivered_is_stopped_before_it_begins(
     assert claimed is not None
     target = world.abort(us, session)
     assert (target.outcome, target.turn_id) == (None, claimed.turn_id)
-    refused = world.admit_item(us, claimed)
+    for _ in range(2):
+        refused = world.admit_item(us, claimed)
+        assert isinstance(refused, Rejected)
+        assert refused.reason == "aborted"
+        assert world.items(session) == []  # it is not delivered again and again
+    assert world.do(abort_outcome(world.store, session, claimed.turn_id)) == "aborted"
+
+
+def test_a_place_whose_turn_is_stopped_before_it_begins_is_gone(
+    world: LineWorld, us: Owner, session: str
+) -> None:
+    world.abort(us, session, "turn_1")
+    place = world.add(us, session, waits=True, turn_id="turn_1")
+    refused = world.admit_item(us, place)
     assert isinstance(refused, Rejected)
     assert refused.reason == "aborted"
+    assert world.items(session) == []
 
 
 def test_a_delivery_that_is_over_is_no_turn_to_stop(world: LineWorld, us: Owner, session: str) -> None:
