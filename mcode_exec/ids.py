@@ -11,6 +11,7 @@ import os
 import re
 
 _SESSION_ID = re.compile(r"mvs_[0-9a-f]{32}")
+_TURN_ID = re.compile(r"turn_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CALL_ID = re.compile(r"call_[0-9a-f]{24}")
 _ITEM_PREFIX = re.compile(r"qi_[0-9a-f]{8,32}")
 _SESSION_PREFIX = re.compile(r"mvs_[0-9a-f]{8,32}")
@@ -77,6 +78,10 @@ def user_message_id(session_id: str, message_key: str) -> str:
 
 def is_session_id(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
+
+
+def is_turn_id(text: str) -> bool:
+    return _TURN_ID.fullmatch(text) is not None
 
 
 def is_call_id(text: str) -> bool:

@@ -133,6 +133,19 @@ class ItemId(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class TurnId(click.ParamType):  # type: ignore[type-arg]
+    """The id of a turn."""
+
+    name = "turn"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from mcode_exec.ids import is_turn_id
+
+        if not is_turn_id(value):
+            self.fail(f"{value!r} is no turn id: turn_ and a UUID.", param, ctx)
+        return str(value)
+
+
 class VariableName(click.ParamType):  # type: ignore[type-arg]
     """The name of an environment variable."""
 
@@ -141,6 +154,19 @@ class VariableName(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not value or "=" in value:
             self.fail(f"{value!r} is no variable name; the value is taken from the environment.", param, ctx)
+        return str(value)
+
+
+class Producer(click.ParamType):  # type: ignore[type-arg]
+    """Who says something: a short name."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        import re
+
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+            self.fail(f"{value!r} is no name: up to 64 letters, digits, '.', '_' and '-'.", param, ctx)
         return str(value)
 
 
@@ -164,3 +190,4 @@ class ToolNames(click.ParamType):  # type: ignore[type-arg]
 
 TEXT, DURATION, MONEY, LABEL = Text(), Duration(), Money(), Label()
 SESSION_ID, VARIABLE_NAME, TOOL_NAMES = SessionId(), VariableName(), ToolNames()
+PRODUCER, TURN_ID = Producer(), TurnId()

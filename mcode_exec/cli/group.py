@@ -12,6 +12,8 @@ from mcode_exec.version import VERSION
 #: command -> module of this room that defines `command`
 _COMMANDS = {
     "exec": "exec_command",
+    "steer": "steer_command",
+    "abort": "abort_command",
     "queue": "queue_command",
     "sessions": "sessions_command",
     "models": "models_command",

@@ -153,10 +153,17 @@ def cancelled_before_turn(invocation: Invocation, session_id: str, turn_id: str)
     )
 
 
-def steered_into(invocation: Invocation, session_id: str, turn_id: str | None) -> Result:
+def steered_into(
+    invocation: Invocation, session_id: str, turn_id: str | None, *, is_replayed: bool = False
+) -> Result:
     """The result of words that a running turn takes."""
     return Result(
-        run_id=invocation.run_id, session_id=session_id, turn_id=turn_id, status="steered", exit_code=0
+        run_id=invocation.run_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        status="steered",
+        exit_code=0,
+        replayed=is_replayed,
     )
 
 

@@ -88,9 +88,15 @@ class Prepared:
 
 
 async def prepare(
-    runtime: Runtime, invocation: Invocation, sink: Sink, delivery: Delivery | None = None
+    runtime: Runtime,
+    invocation: Invocation,
+    sink: Sink,
+    delivery: Delivery | None = None,
+    given: Input | None = None,
 ) -> Prepared:
     """Resolve an invocation; `delivery`: it comes from the queue, and says what that item says.
+
+    `given`: what it says, where that was read before.
 
     Raises: InvocationError, ConfigError, KeyMissingError, SessionError, StoreFailedError.
     """
@@ -98,10 +104,10 @@ async def prepare(
     config = settings.config
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
     sink.redact_with(redactor)
-    if delivery is None:
-        given = await read_input(invocation)
-    else:
+    if delivery is not None:
         given = Input(prompt=prompt_of(delivery.item), base_prompt=None)
+    elif given is None:
+        given = await read_input(invocation)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)
     plan = await plan_turn(

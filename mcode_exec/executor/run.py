@@ -18,6 +18,7 @@ from mcode_exec.executor.outcome import TIMEOUT_FLAG, decode_result, stopped_bef
 from mcode_exec.executor.preparation import Prepared, prepare
 from mcode_exec.executor.submission import Left
 from mcode_exec.executor.turn import TurnRun
+from mcode_exec.executor.turn_plan import Input
 from mcode_exec.output.sink import READER_GRACE_S, Sink
 from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation
@@ -49,7 +50,12 @@ async def run_invocation(
     deadline = _Deadline(runtime, invocation, sink, abort)
     try:
         try:
-            prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery), abort)
+            given = None
+            if invocation.steering is not None:
+                left, given = await _abortable(_hand_over(runtime, invocation, sink), abort)
+                if left is not None:
+                    return left.result
+            prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery, given), abort)
             admission = await _abortable(submission.submit(runtime, prepared, invocation, sink, abort), abort)
         except _Stopped:
             # A submission that was cut off may have been admitted all the same: recovery settles it.
@@ -98,10 +104,17 @@ async def _prepare(
     sink: Sink,
     deadline: _Deadline,
     delivery: Delivery | None,
+    given: Input | None,
 ) -> Prepared:
-    prepared = await prepare(runtime, invocation, sink, delivery)
+    prepared = await prepare(runtime, invocation, sink, delivery, given)
     deadline.start_configured(prepared.settings)
     return prepared
+
+
+async def _hand_over(runtime: Runtime, invocation: Invocation, sink: Sink) -> tuple[Left | None, Input]:
+    from mcode_exec.executor.steering import hand_over
+
+    return await hand_over(runtime, invocation, sink)
 
 
 class _Stopped(Exception):  # noqa: N818  a control signal of this module, not an error

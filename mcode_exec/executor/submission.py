@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from mcode_exec.abort import AbortScope
 from mcode_exec.errors import BusyError, InvocationError, SessionError, TurnFailedError
+from mcode_exec.executor.outcome import cancelled_before_turn
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
@@ -62,12 +63,14 @@ async def submit(
     request = prepared.request
     until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
     while True:
-        admission: Admission = await admit(runtime.store, runtime.owner, request, runtime.clock)
-        if isinstance(admission, Accepted):
+        admission = await _ask(runtime, prepared, invocation, request, sink)
+        if isinstance(admission, Accepted | Left):
             return admission
         await _drop_new_session(runtime, prepared, admission)
         if isinstance(admission, Replayed):
             return admission
+        if admission.reason == "aborted" and request.claim_token is None:
+            return Left(result=cancelled_before_turn(invocation, request.session_id, request.turn_id))
         if admission.reason in BUSY:
             answer = await _busy(runtime, prepared, invocation, sink, abort, admission)
             if answer is not None:
@@ -82,6 +85,16 @@ async def submit(
             )
         request = await _wait(runtime, admission, request, until_s)
         await _go_to(runtime, prepared, request.session_id)
+
+
+async def _ask(
+    runtime: Runtime, prepared: Prepared, invocation: Invocation, request: TurnRequest, sink: Sink
+) -> Admission | Left:
+    if invocation.when_busy == "steer":
+        from mcode_exec.executor.steering import steer_or_admit
+
+        return await steer_or_admit(runtime, prepared, invocation, request, sink)
+    return await admit(runtime.store, runtime.owner, request, runtime.clock)
 
 
 async def _busy(
@@ -152,7 +165,7 @@ def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
         raise SessionError(f"the turn was refused: {rejected.detail}", code="turn_refused")
     if rejected.reason not in BUSY:
         raise InvocationError(f"the turn was refused: {rejected.reason}")
-    who = "earlier prompts stand in its line" if rejected.holder is None else _who(rejected.holder)
+    who = "earlier prompts stand in its line" if rejected.holder is None else holder_line(rejected.holder)
     look = f"queue list {session_id}" if rejected.holder is None else f"sessions watch {session_id}"
     raise BusyError(
         f"session {session_id} is busy: {who}; `mcode {look}` shows it, "
@@ -161,7 +174,7 @@ def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
     )
 
 
-def _who(holder: Holder) -> str:
+def holder_line(holder: Holder) -> str:
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(holder.acquired_ms // 1000))
     what = f"turn {holder.turn_id}" if holder.turn_id else f"a {holder.kind}"
     return f"{what} has run since {since} UTC (process {holder.pid} on {holder.host})"

@@ -15,11 +15,24 @@ OnAsk = Literal["fail", "deny"]
 WhenBusy = Literal["fail", "wait", "queue", "steer"]
 
 
+#: who steers, unless it says otherwise
+DEFAULT_PRODUCER = "mcode"
+
+
 class FlagRule(Struct, frozen=True, kw_only=True):
     """An `--allow` or `--deny` rule, in the order it stood on the command line."""
 
     verdict: Verdict
     text: str
+
+
+class SteerFlags(Struct, frozen=True, kw_only=True):
+    """What `mcode steer` says beside the words."""
+
+    producer: str = DEFAULT_PRODUCER
+    idempotency_key: str | None = None
+    #: no person's words
+    is_machine: bool = False
 
 
 class Invocation(Struct, frozen=True, kw_only=True):
@@ -60,6 +73,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
     #: who asks for the turn, and how it stands to what is queued
     source: Source = "api"
     priority: Priority = "ordinary"
+    #: it is `mcode steer`: words first, a turn only where none runs
+    steering: SteerFlags | None = None
     #: what a busy session means for this run
     when_busy: WhenBusy = "fail"
     #: how long a place in line, or a running request of the same id, is kept

@@ -56,6 +56,15 @@ def all_pending(limit: int) -> list[TurnSignal]:
     return [_signal(row) for row in dicts(query.order_by(TurnSignals.row).limit(limit))]
 
 
+def count_pending(turn_id: str) -> int:
+    query = TurnSignals.select().where((TurnSignals.turn_id == turn_id) & (TurnSignals.state == "pending"))
+    return int(query.count())
+
+
+def delete_signal(signal_id: str) -> None:
+    TurnSignals.delete().where(TurnSignals.id == signal_id).execute()
+
+
 _CONSUME = Statement(
     lambda message_id, at_ms: TurnSignals.update(state="consumed", settled_ms=at_ms).where(
         (TurnSignals.message_id == message_id) & (TurnSignals.state == "pending")

@@ -15,12 +15,12 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import SessionError
+from mcode_exec.errors import BusyError, McodeError, SessionError
 from mcode_exec.ids import new_item_id, new_signal_id, new_turn_id, user_message_id
 from mcode_exec.records.history import TextBlock
-from mcode_exec.records.queue import ITEM_TTL_S, QueueItem, QueuePayload
+from mcode_exec.records.queue import ITEM_TTL_S, MAX_ITEMS, QueueItem, QueuePayload
 from mcode_exec.records.signal import TurnSignal
-from mcode_exec.records.turn import Holder
+from mcode_exec.records.turn import Holder, Receipt
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.lease import is_held
@@ -29,7 +29,21 @@ from mcode_exec.turns.queue import append, check_size, get_queued, take_out
 
 #: whose words a queued item's are; source: turn-system notes, steering
 QUEUE_PRODUCER = "queue-immediate-send"
+MAX_PENDING = MAX_ITEMS  # of one turn: they may become queue items
 DROPPED_AT_END = "the turn ended before it could take this"
+
+
+class Words(Struct, frozen=True, kw_only=True):
+    """What somebody says to a turn, and what it is known again by."""
+
+    text: str
+    #: who says it; with the key, what it is told from others by
+    producer: str
+    idempotency_key: str | None = None
+    #: no person's words: they hold the turn's close, and are never queued
+    is_machine: bool = False
+    #: scope, id and digest of the turn that they become where none runs
+    request: tuple[str, str, str] | None = None
 
 
 class Steered(Struct, frozen=True, kw_only=True):
@@ -39,6 +53,8 @@ class Steered(Struct, frozen=True, kw_only=True):
     signal: TurnSignal | None = None
     #: the same words under the same key were accepted before
     is_duplicate: bool = False
+    #: they are what this turn was begun with, and it runs or was answered
+    receipt: Receipt | None = None
     #: who holds the session, when that is no turn
     holder: Holder | None = None
 
@@ -53,17 +69,28 @@ async def steer(
     producer: str,
     idempotency_key: str | None = None,
     is_machine: bool = False,
+    request: tuple[str, str, str] | None = None,
+    refusal: McodeError | None = None,
 ) -> Steered:
-    """Hand words to the turn that runs in a session.
+    """Hand words to the turn that runs in a session; `refusal`: raised where one runs that would take them.
 
     Raises: SessionError for a session that does not exist, is being deleted, or knows the key with other words;
-        InvocationError for words that no queue would take.
+        BusyError where too many wait already; InvocationError for words that no queue would take.
     """
-    check_size(_payload(text))
-
-    return await store.write(
-        lambda: _steer(owner, session_id, text, clock, producer, idempotency_key, is_machine)
+    words = Words(
+        text=text,
+        producer=producer,
+        idempotency_key=idempotency_key,
+        is_machine=is_machine,
+        request=request,
     )
+    return await store.write(lambda: _steer(owner, session_id, words, clock, refusal))
+
+
+def is_known(session_id: str, producer: str, key: str) -> bool:
+    """Whether words under this key are with a turn, or were; inside a transaction."""
+    known = signal_rows.find_by_key(session_id, producer, key)
+    return known is not None and known.state != "dropped"
 
 
 async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> Steered:
@@ -75,7 +102,8 @@ async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> 
     def transaction() -> Steered:
         item = get_queued(item_id)
         text = _words(item)
-        steered = _steer(owner, item.session_id, text, clock, QUEUE_PRODUCER, item.id, False)
+        words = Words(text=text, producer=QUEUE_PRODUCER, idempotency_key=item.id)
+        steered = _steer(owner, item.session_id, words, clock, None)
         if steered.signal is not None:
             take_out(item, "merged", clock.now_ms(), steered.signal.turn_id)
         return steered
@@ -99,55 +127,93 @@ def _words(item: QueueItem) -> str:
     return "\n\n".join(texts)
 
 
-def _steer(
-    owner: Owner,
-    session_id: str,
-    text: str,
-    clock: Clock,
-    producer: str,
-    idempotency_key: str | None,
-    is_machine: bool,
-) -> Steered:
+def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: McodeError | None) -> Steered:
     if session_rows.find_session(session_id) is None:
         raise SessionError(f"there is no session {session_id} that could run")
-    if idempotency_key is not None:
-        known = signal_rows.find_by_key(session_id, producer, idempotency_key)
-        if known is not None:
-            return _known(known, text, idempotency_key)
+    known = _known(session_id, words)
+    if known is not None:
+        return Steered(signal=known, is_duplicate=True)
     lock = turn_rows.find_lock(session_id)
     if lock is not None and lock.kind == "deletion":
         raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
-    if lock is None or not is_held(lock, owner, clock):
+    if lock is not None and not is_held(lock, owner, clock):
+        lock = None
+    begun = _begun(words, None if lock is None else lock.turn_id)
+    if begun is not None:
+        return Steered(receipt=begun)
+    if lock is None:
         return Steered()
-    if lock.turn_id is None:
+    if lock.kind != "turn" or lock.turn_id is None:
         return Steered(holder=lock.holder())
-    signal_id = new_signal_id()
-    # no two pairs make one key, whatever is in them
-    key = signal_id if idempotency_key is None else f"{len(producer)}:{producer}:{idempotency_key}"
-    signal = TurnSignal(
-        id=signal_id,
-        session_id=session_id,
-        turn_id=lock.turn_id,
-        kind="steer",
-        producer=producer,
-        idempotency_key=idempotency_key,
-        is_machine=is_machine,
-        text=text,
-        message_id=user_message_id(session_id, "steer:" + key),
-        state="pending",
-        created_ms=clock.now_ms(),
-    )
+    if refusal is not None:
+        raise refusal
+    check_size(_payload(words.text))
+    if signal_rows.count_pending(lock.turn_id) >= MAX_PENDING:
+        raise BusyError(
+            f"{MAX_PENDING} steers wait for turn {lock.turn_id} already; try again later",
+            code="steering_full",
+        )
+    signal = _signal(session_id, lock.turn_id, words, clock.now_ms())
     signal_rows.insert_signal(signal)
     return Steered(signal=signal)
 
 
-def _known(known: TurnSignal, text: str, key: str) -> Steered:
-    if known.text != text:
-        raise SessionError(
-            f"idempotency key {key!r} was used before with other words; use a new one",
-            code="turn_ingress_conflict",
-        )
-    return Steered(signal=known, is_duplicate=True)
+def _signal(session_id: str, turn_id: str, words: Words, now_ms: int) -> TurnSignal:
+    signal_id = new_signal_id()
+    # no two pairs make one key, whatever is in them
+    key = f"{len(words.producer)}:{words.producer}:{words.idempotency_key}"
+    if words.idempotency_key is None:
+        key = signal_id
+    return TurnSignal(
+        id=signal_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        kind="steer",
+        producer=words.producer,
+        idempotency_key=words.idempotency_key,
+        is_machine=words.is_machine,
+        text=words.text,
+        message_id=user_message_id(session_id, "steer:" + key),
+        state="pending",
+        created_ms=now_ms,
+    )
+
+
+def _known(session_id: str, words: Words) -> TurnSignal | None:
+    """The row of the same words; one that was dropped stands in nobody's way, and goes."""
+    key = words.idempotency_key
+    if key is None:
+        return None
+    known = signal_rows.find_by_key(session_id, words.producer, key)
+    if known is None:
+        return None
+    if known.text != words.text:
+        raise _conflict(key)
+    if known.state == "dropped":
+        signal_rows.delete_signal(known.id)
+        return None
+    return known
+
+
+def _begun(words: Words, running: str | None) -> Receipt | None:
+    """The turn that was begun with these words, where it runs or was answered."""
+    if words.request is None:
+        return None
+    scope, request_id, digest = words.request
+    receipt = turn_rows.find_request(scope, request_id)
+    if receipt is None:
+        return None
+    if receipt.digest != digest:
+        raise _conflict(words.idempotency_key or request_id)
+    is_answered = receipt.outcome == "completed"
+    return receipt if is_answered or receipt.turn_id == running else None
+
+
+def _conflict(key: str) -> SessionError:
+    return SessionError(
+        f"idempotency key {key!r} was used before with other words; use a new one",
+        code="turn_ingress_conflict",
+    )
 
 
 def holds_close(turn_id: str) -> bool:
