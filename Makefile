@@ -14,7 +14,7 @@ ARGS ?=
 export MCODE_RUN_PROMPT := $(value PROMPT)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-peers test-faults fuzz lint types check bench clean
+.PHONY: help run test test-peers test-faults fuzz torture lint types check bench clean
 
 help:
 	@echo 'make run PROMPT="…"   install into .venv and run one turn here (MODEL=provider/model, ARGS="--flags")'
@@ -22,6 +22,7 @@ help:
 	@echo 'make test-peers       real servers: aimock from npm, llama.cpp with a small model'
 	@echo 'make test-faults      the long kill and chaos suites'
 	@echo 'make fuzz             streams and answers by chance for FUZZ_S=60 seconds (FUZZ_SEED=… repeats a run)'
+	@echo 'make torture          processes that meet on one session, TORTURE_KILLS=1000 of them killed (TORTURE_SEED=… repeats)'
 	@echo 'make lint types       ruff, mypy --strict'
 	@echo 'make bench            timings against the bare interpreter'
 
@@ -76,6 +77,12 @@ FUZZ_SEED ?=
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz.run --seconds $(FUZZ_S) $(if $(FUZZ_SEED),--seed $(FUZZ_SEED))
+
+TORTURE_KILLS ?= 1000
+TORTURE_SEED ?=
+
+torture: $(VENV)/.dev
+	$(BIN)/python -m tests.torture.run --kills $(TORTURE_KILLS) $(if $(TORTURE_SEED),--seed $(TORTURE_SEED))
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
