@@ -61,8 +61,15 @@ def count_pending(turn_id: str) -> int:
     return int(query.count())
 
 
-def delete_signal(signal_id: str) -> None:
-    TurnSignals.delete().where(TurnSignals.id == signal_id).execute()
+def free_key(session_id: str, producer: str, key: str) -> None:
+    """Let a key be used again whose words were dropped."""
+    query = TurnSignals.update(idempotency_key=None).where(
+        (TurnSignals.session_id == session_id)
+        & (TurnSignals.producer == producer)
+        & (TurnSignals.idempotency_key == key)
+        & (TurnSignals.state == "dropped")
+    )
+    query.execute()
 
 
 _CONSUME = Statement(

@@ -153,6 +153,8 @@ def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: M
             f"{MAX_PENDING} steers wait for turn {lock.turn_id} already; try again later",
             code="steering_full",
         )
+    if words.idempotency_key is not None:
+        signal_rows.free_key(session_id, words.producer, words.idempotency_key)
     signal = _signal(session_id, lock.turn_id, words, clock.now_ms())
     signal_rows.insert_signal(signal)
     return Steered(signal=signal)
@@ -180,18 +182,15 @@ def _signal(session_id: str, turn_id: str, words: Words, now_ms: int) -> TurnSig
 
 
 def _known(session_id: str, words: Words) -> TurnSignal | None:
-    """The row of the same words; one that was dropped stands in nobody's way, and goes."""
+    """The row of the same words; one that was dropped stands in nobody's way."""
     key = words.idempotency_key
     if key is None:
         return None
     known = signal_rows.find_by_key(session_id, words.producer, key)
-    if known is None:
+    if known is None or known.state == "dropped":
         return None
     if known.text != words.text:
         raise _conflict(key)
-    if known.state == "dropped":
-        signal_rows.delete_signal(known.id)
-        return None
     return known
 
 

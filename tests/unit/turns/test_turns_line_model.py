@@ -377,7 +377,8 @@ class Lines(RuleBasedStateMachine):
         session_id, by = self.ids[session], self.owners[owner]
         model = self.model.sessions[session_id]
         how = {"idempotency_key": key, "is_machine": is_machine}
-        known = next((one for one in model.signals if key is not None and one.key == key), None)
+        same = [one for one in model.signals if key is not None and one.key == key]
+        known = next((one for one in same if one.state != "dropped"), None)
         if known is not None and known.text != text:
             with pytest.raises(SessionError):
                 self.world.steer(by, session_id, text, **how)
@@ -393,6 +394,8 @@ class Lines(RuleBasedStateMachine):
             assert steered.signal is not None
             assert model.lock is not None
             assert steered.signal.turn_id == model.lock.id
+            for one in same:
+                one.key = None  # what was dropped may be said again
             said = Signal("steer", model.lock.id, is_machine, text, key, self.clock.now_ms())
             said.id, said.message_id = steered.signal.id, steered.signal.message_id
             model.signals.append(said)
