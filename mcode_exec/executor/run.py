@@ -58,7 +58,7 @@ async def run_invocation(
             prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery, given), abort)
             admission = await _abortable(submission.submit(runtime, prepared, invocation, sink, abort), abort)
         except _Stopped:
-            # A submission that was cut off may have been admitted all the same: recovery settles it.
+            # A submission that was cut off may have been admitted all the same: admission has given that up.
             return stopped_before_turn(
                 abort, invocation, time_limit=deadline.limit, duration_ms=_elapsed_ms(runtime, invocation)
             )

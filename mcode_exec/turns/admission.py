@@ -8,6 +8,7 @@ session's new status are all present or all absent.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 
@@ -40,6 +41,8 @@ _REJECTED_BY: dict[LockKind, RejectionReason] = {
 }
 
 
+_GIVE_UP_S = 1.0  # seconds that a cancelled admission takes at most to leave nothing behind
+
 #: says inside the transaction why a submission may not run now, or None
 Policy = Callable[[TurnRequest], str | None]
 
@@ -57,13 +60,29 @@ async def admit(
 
     Of several policies the first that rejects wins.
     Raises: StoreBusyError after 10 s of contention; StoreFailedError.
-    Cancellation: the transaction may still commit; ask again with the same turn id.
+    Cancellation: what was accepted all the same is given up again, as if this process had died.
     Source: turn-system notes, admission.
     """
     token = "lease_" + os.urandom(16).hex()
-    return await store.write(
-        lambda: _admit(owner, request, clock, token, lease_s, policies, store.sessions_dir)
-    )
+    try:
+        return await store.write(
+            lambda: _admit(owner, request, clock, token, lease_s, policies, store.sessions_dir)
+        )
+    except asyncio.CancelledError:
+        # A process that goes on (one that drains) must not hold a session for a turn that it never runs.
+        undoing = asyncio.ensure_future(store.write(lambda: _give_up(request, clock, token, store)))
+        undoing.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # recovery's to finish then
+        await asyncio.wait([undoing], timeout=_GIVE_UP_S)
+        raise
+
+
+def _give_up(request: TurnRequest, clock: Clock, token: str, store: Store) -> None:
+    lock = turn_rows.find_lock(request.session_id)
+    if lock is not None and lock.token == token:
+        settle_as_dead(lock, clock.now_ms(), store.sessions_dir)
+        turn_rows.delete_lock(lock.session_id, token)
 
 
 def _admit(

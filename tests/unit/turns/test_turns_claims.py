@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from mcode_exec.records.turn import Ending, Rejected, Replayed
+from mcode_exec.records.turn import Accepted, Ending, Rejected, Replayed
 from mcode_exec.turns import claims, queue
+from mcode_exec.turns.admission import admit
 from mcode_exec.turns.owner import Owner
 from tests.unit.turns.line_world import LineWorld, accepted
-from tests.unit.turns.turn_world import kill
+from tests.unit.turns.turn_world import kill, request
 
 ABORTED = Ending(outcome="aborted", abort_reason="signal")
 
@@ -221,6 +223,38 @@ def test_a_claim_does_not_pass_a_live_waiter(world: LineWorld, us: Owner, sessio
     claimed = world.claim(us, session)
     assert claimed is not None
     assert claimed.id == item.id
+
+
+@pytest.mark.parametrize("moments", range(6))
+def test_an_admission_that_is_cut_off_holds_no_session(
+    world: LineWorld, us: Owner, session: str, moments: int
+) -> None:
+    item = world.add(us, session)
+    claimed = world.claim(us, session)
+    assert claimed is not None
+    wanted = request(
+        session, claimed.turn_id, digest=item.digest, item_id=item.id, claim_token=claimed.claim_token
+    )
+
+    async def cut_off() -> None:
+        task = asyncio.ensure_future(admit(world.store, us, wanted, world.clock))
+        for _ in range(moments):
+            await asyncio.sleep(0 if moments < 5 else 0.05)
+        task.cancel()
+        await asyncio.wait([task])
+        assert task.cancelled() or isinstance(task.result(), Accepted)
+
+    world.do(cut_off())
+    lock = world.lock(session)
+    if lock is not None:
+        assert moments == 5  # it had been answered
+        return
+    world.do(claims.release(world.store, claimed))
+    (again,) = world.items(session)
+    assert (again.id, again.state) == (item.id, "queued")
+    claimed = world.claim(us, session)
+    assert claimed is not None
+    accepted(world.admit_item(us, claimed))
 
 
 @pytest.mark.parametrize("dies", [True, False], ids=["dead", "asleep past its lease"])
