@@ -193,10 +193,12 @@ class Lines(RuleBasedStateMachine):
     @precondition(lambda self: self.lined())
     @rule(owner=OWNERS, data=st.data())
     def claim_by_name(self, owner: int, data: st.DataObject) -> None:
-        session_id, item = data.draw(st.sampled_from(self.lined()))
+        self.claim(self.owners[owner], *data.draw(st.sampled_from(self.lined())))
+
+    def claim(self, owner: Owner, session_id: str, item: Item) -> None:
         session = self.model.sessions[session_id]
         assert item.id is not None
-        claimed = self.world.claim_item(self.owners[owner], item.id)
+        claimed = self.world.claim_item(owner, item.id)
         if item.waiter is not None or self.model.is_delivering(session) or item not in session.line:
             assert claimed is None
         elif item.expires_ms <= self.clock.now_ms():
@@ -204,7 +206,20 @@ class Lines(RuleBasedStateMachine):
             self.model.leave(session, item, "expired")
         else:
             assert claimed is not None
-            self.claimed(self.owners[owner], claimed, item)
+            self.claimed(owner, claimed, item)
+
+    @rule(owner=OWNERS, session=SESSIONS, by_name=st.booleans(), data=st.data())
+    def deliver(self, owner: int, session: int, by_name: bool, data: st.DataObject) -> None:
+        """What a dispatcher does: claim the next item and submit it."""
+        before = len(self.claims)
+        line = self.model.delivered(self.model.sessions[self.ids[session]])
+        if by_name and line:
+            self.claim(self.owners[owner], self.ids[session], data.draw(st.sampled_from(line)))
+        else:
+            self.claim_next(owner, session, data)
+        if len(self.claims) > before:
+            by, claim, item = self.claims[-1]
+            self.ask(by, self.wanted_of(claim), item)
 
     def claimed(self, owner: Owner, claimed: QueueItem, item: Item) -> None:
         self.named(item, claimed)
@@ -300,6 +315,9 @@ class Lines(RuleBasedStateMachine):
     @rule(data=st.data(), with_rows=st.sampled_from([True, True, False]))
     def write_the_prompt(self, data: st.DataObject, with_rows: bool) -> None:
         turn = data.draw(st.sampled_from([one for one in self.locked() if not one.wrote]))
+        self.write(turn, with_rows)
+
+    def write(self, turn: Turn, with_rows: bool) -> None:
         self.open(turn)
         message_id = self.world.prompt(turn.session, turn.id, with_rows=with_rows)
         turn.wrote = True
@@ -327,7 +345,23 @@ class Lines(RuleBasedStateMachine):
     @precondition(lambda self: any(turn.wrote for turn in self.locked()))
     @rule(data=st.data(), with_rows=st.sampled_from([True, True, False]))
     def take_a_steer(self, data: st.DataObject, with_rows: bool) -> None:
-        turn = data.draw(st.sampled_from([one for one in self.locked() if one.wrote]))
+        self.take(data.draw(st.sampled_from([one for one in self.locked() if one.wrote])), with_rows)
+
+    @precondition(lambda self: self.locked())
+    @rule(data=st.data(), sleeps=st.booleans())
+    def be_cut_off_behind_the_history(self, data: st.DataObject, sleeps: bool) -> None:
+        """What a process had written when it died, or fell asleep, has no rows."""
+        turn = data.draw(st.sampled_from(self.locked()))
+        if turn.wrote:
+            self.take(turn, False)
+        else:
+            self.write(turn, False)
+        if sleeps:
+            self.clock.advance(1801)
+        else:
+            self.an_owner_dies([owner.token for owner in self.owners].index(turn.owner))
+
+    def take(self, turn: Turn, with_rows: bool) -> None:
         session = self.model.sessions[turn.session]
         steers = [one for one in self.model.pending(session, turn.id, "steer") if not one.is_in_history]
         if not steers or self.tails[turn.session]:
