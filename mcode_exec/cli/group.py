@@ -19,6 +19,7 @@ _COMMANDS = {
     "models": "models_command",
     "usage": "usage_command",
     "doctor": "doctor_command",
+    "recover": "recover_command",
     "schema": "schema_command",
     "completion": "completion_command",
 }

@@ -23,13 +23,11 @@ from mcode_exec.sessions import finding
 from mcode_exec.store import queue_rows
 from mcode_exec.store.queue_rows import EVERY_SESSION
 from mcode_exec.turns import claims, queue
-from mcode_exec.turns.recovery import recover
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
 LOOK_S = 0.1  # between two looks whether another process has changed the store
-RECOVER_S = 10.0  # between two looks for what dead processes left; source: turn-system notes, recovery
 _PAGE = 200  # sessions per read
 
 #: why a session was left: nothing waits, it is held, somebody else is at work there, or a turn did not succeed
@@ -102,7 +100,6 @@ class _Drainer:
         self._left: dict[str, SessionEnd] = {}
         #: wake counter of each session when it was last looked at
         self._seen: dict[str, int] = {}
-        self._recovered_s = runtime.clock.monotonic_s()
 
     async def run(self) -> DrainEnd:
         while True:
@@ -185,12 +182,8 @@ class _Drainer:
 
     async def _change(self, version: int) -> None:
         """Return when another process has changed the store, we are stopped, or dead ones may have left something."""
-        clock = self._runtime.clock
+        freed = self._runtime.again.changes
         while not self._abort.is_tripped:
             await asyncio.sleep(LOOK_S)
-            if clock.monotonic_s() - self._recovered_s >= RECOVER_S:
-                self._recovered_s = clock.monotonic_s()
-                await recover(self._store, self._runtime.owner, clock, self._runtime.sessions_dir)
-                return
-            if await self._store.data_version() != version:
+            if self._runtime.again.changes != freed or await self._store.data_version() != version:
                 return

@@ -19,6 +19,7 @@ from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.executor import temporary
+from mcode_exec.executor.recovering import Again, Report, recover_batch
 from mcode_exec.executor.settings import Settings, resolve
 from mcode_exec.executor.temporary import HeldDirectory
 from mcode_exec.executor.workspaces import RECORDED, recorded_workspace, workspace_of
@@ -28,7 +29,6 @@ from mcode_exec.records.result import Result
 from mcode_exec.store.database import Store
 from mcode_exec.store.filesystem import check_directory
 from mcode_exec.turns.owner import Owner
-from mcode_exec.turns.recovery import recover
 
 if TYPE_CHECKING:
     from mcode_exec.config import Config, ProviderConfig
@@ -63,6 +63,9 @@ class Runtime:
         self._catalogue: Catalogue | None = None
         self._local: LocalServer | None = None
         self._removing: asyncio.Task[None] | None = None
+        #: what opening has ended of dead processes
+        self.recovered = Report()
+        self.again = Again(self)
 
     @classmethod
     async def open(cls, invocation: Invocation, env: Mapping[str, str] | None = None) -> Runtime:
@@ -107,11 +110,8 @@ class Runtime:
         _check_not_emptied(paths.database_file(self.data), self.sessions_dir)
         self._owner = Owner.hold(run_dir)
         self._store = await Store.open(paths.database_file(self.data), self.clock)
-        recovered = await recover(self._store, self._owner, self.clock, self.sessions_dir)
-        if recovered.dead_owners:
-            from mcode_exec.sandbox.strays import end_strays
-
-            await end_strays(recovered.dead_owners)
+        self.recovered, _ = await recover_batch(self)
+        self.again.start()
         self._remove_left()
 
     def _remove_left(self) -> None:
@@ -211,6 +211,7 @@ class Runtime:
 
     async def close(self) -> None:
         """Close everything; safe to call twice."""
+        await self.again.stop()
         if self._transport is not None:
             await self._transport.close()
             self._transport = self._client = None

@@ -108,6 +108,7 @@ class Store:
         self._thread = thread
         self._clock = clock
         self._is_closed = False
+        self.is_read_only = False
 
     @classmethod
     async def open(cls, path: str, clock: Clock) -> Store:
@@ -144,6 +145,7 @@ class Store:
         store = cls(path or ":memory:", peewee.SqliteDatabase(None), thread, clock)
         try:
             store._database = await store._retry(lambda: look(store.path, clock))
+            store.is_read_only = True
         except BaseException:
             thread.stop()
             raise

@@ -260,15 +260,29 @@ def delete_delivered(session_id: str) -> int:
     return int(query.execute())
 
 
-def claimed_items(limit: int) -> list[QueueItem]:
-    query = QueueItems.select(*_FIELDS).where(QueueItems.state == "claimed").limit(limit)
-    return [_item(row) for row in dicts(query)]
+def claimed_items(after: str, limit: int) -> list[QueueItem]:
+    """Claimed items by session (each has one at most), those behind `after`."""
+    query = QueueItems.select(*_FIELDS).where(
+        (QueueItems.state == "claimed") & (QueueItems.session_id > after)
+    )
+    return [_item(row) for row in dicts(query.order_by(QueueItems.session_id).limit(limit))]
 
 
-def waiting_items(limit: int) -> list[tuple[str, str]]:
-    """(item id, owner) of all who stand in line anywhere."""
-    query = QueueItems.select(QueueItems.id, QueueItems.waiter).where(QueueItems.waiter.is_null(False))
-    return [(item_id, owner) for item_id, owner in tuples(query.limit(limit))]
+def waiting_items(after: tuple[str, int], limit: int) -> list[tuple[str, int, str, str]]:
+    """(session id, position, item id, owner) of all who stand in line anywhere, those behind `after`."""
+    session_id, position = after
+    fields = (QueueItems.session_id, QueueItems.position, QueueItems.id, QueueItems.waiter)
+    query = (
+        QueueItems.select(*fields)
+        .where(
+            QueueItems.waiter.is_null(False)
+            & (QueueItems.session_id >= session_id)
+            & ((QueueItems.session_id > session_id) | (QueueItems.position > position))
+        )
+        .order_by(QueueItems.session_id, QueueItems.position)
+        .limit(limit)
+    )
+    return [(one, place, item_id, owner) for one, place, item_id, owner in tuples(query)]
 
 
 def expired_items(now_ms: int, limit: int) -> list[QueueItem]:
@@ -348,10 +362,19 @@ def drainers(session_id: str) -> list[str]:
     return [owner for (owner,) in tuples(query)]
 
 
-def all_drainers(limit: int) -> list[tuple[str, str]]:
-    """(session id or `*`, owner)."""
-    query = QueueDrainers.select(QueueDrainers.session_id, QueueDrainers.owner).limit(limit)
-    return [(session_id, owner) for session_id, owner in tuples(query)]
+def all_drainers(after: tuple[str, str], limit: int) -> list[tuple[str, str, int]]:
+    """(session id or `*`, owner, since), those behind `after`."""
+    session_id, owner = after
+    query = (
+        QueueDrainers.select(QueueDrainers.session_id, QueueDrainers.owner, QueueDrainers.since_ms)
+        .where(
+            (QueueDrainers.session_id >= session_id)
+            & ((QueueDrainers.session_id > session_id) | (QueueDrainers.owner > owner))
+        )
+        .order_by(QueueDrainers.session_id, QueueDrainers.owner)
+        .limit(limit)
+    )
+    return [(one, who, since_ms) for one, who, since_ms in tuples(query)]
 
 
 # wakes
@@ -407,9 +430,14 @@ def delete_removal(item_id: str) -> None:
     QueueRemovals.delete().where(QueueRemovals.item_id == item_id).execute()
 
 
-def old_removals(limit: int) -> list[tuple[str, str]]:
-    """(item id, waiter's owner token)."""
-    query = QueueRemovals.select(QueueRemovals.item_id, QueueRemovals.waiter).limit(limit)
+def old_removals(after: str, limit: int) -> list[tuple[str, str]]:
+    """(item id, waiter's owner token), those behind `after`."""
+    query = (
+        QueueRemovals.select(QueueRemovals.item_id, QueueRemovals.waiter)
+        .where(QueueRemovals.item_id > after)
+        .order_by(QueueRemovals.item_id)
+        .limit(limit)
+    )
     return [(item_id, waiter) for item_id, waiter in tuples(query)]
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from peewee import IntegerField
+from peewee import IntegerField, fn
 
 from mcode_exec.records.session import Project, Session
 from mcode_exec.store.statement import Statement, Updates
-from mcode_exec.store.tables import Projects, Repositories, Sessions, dicts, tuples
+from mcode_exec.store.tables import Projects, Repositories, SessionLocks, Sessions, dicts, tuples
 
 _JSON_COLUMNS = ("labels", "permission", "run_location", "summary")
 _FIELDS = Session.__struct_fields__
@@ -154,10 +154,11 @@ def update_session(session_id: str, **changes: Any) -> bool:
     return bool(_UPDATES.count(session_id, changes))
 
 
-def started_sessions(limit: int) -> list[str]:
-    """Ids of sessions whose status is `started`."""
-    query = Sessions.select(Sessions.id).where(Sessions.status == "started").limit(limit)
-    return [session_id for (session_id,) in tuples(query)]
+def unheld_started(limit: int) -> list[str]:
+    """Ids of sessions that say `started` although nobody holds them."""
+    held = SessionLocks.select(SessionLocks.session_id).where(SessionLocks.session_id == Sessions.id)
+    query = Sessions.select(Sessions.id).where((Sessions.status == "started") & ~fn.EXISTS(held))
+    return [session_id for (session_id,) in tuples(query.limit(limit))]
 
 
 def count_sessions() -> int:

@@ -45,15 +45,13 @@ def pending(turn_id: str, kind: SignalKind | None = None) -> list[TurnSignal]:
     return [_signal(row) for row in _PENDING.dicts(turn_id) if kind is None or row["kind"] == kind]
 
 
-def has_pending() -> bool:
-    """Whether there is a signal that nothing has become of yet."""
-    return bool(TurnSignals.select(TurnSignals.row).where(TurnSignals.state == "pending").exists())
-
-
-def all_pending(limit: int) -> list[TurnSignal]:
-    """What nothing has become of yet, said to any turn, oldest first."""
-    query = TurnSignals.select(*_FIELDS).where(TurnSignals.state == "pending")
-    return [_signal(row) for row in dicts(query.order_by(TurnSignals.row).limit(limit))]
+def page_pending(after: int, limit: int) -> list[tuple[int, TurnSignal]]:
+    """(row number, signal) of what nothing has become of yet, said to any turn, those behind row `after`."""
+    query = TurnSignals.select(TurnSignals.row, *_FIELDS).where(
+        (TurnSignals.state == "pending") & (TurnSignals.row > after)
+    )
+    rows = dicts(query.order_by(TurnSignals.row).limit(limit))
+    return [(row.pop("row"), _signal(row)) for row in rows]
 
 
 def count_pending(turn_id: str) -> int:

@@ -49,8 +49,10 @@ def find_lock(session_id: str) -> Lock | None:
     return None if row is None else msgspec.convert(row, Lock)
 
 
-def all_locks(limit: int) -> list[Lock]:
-    return [msgspec.convert(row, Lock) for row in dicts(SessionLocks.select().limit(limit))]
+def page_locks(after: str, limit: int) -> list[Lock]:
+    """Locks by session id, those behind `after`."""
+    query = SessionLocks.select().where(SessionLocks.session_id > after).order_by(SessionLocks.session_id)
+    return [msgspec.convert(row, Lock) for row in dicts(query.limit(limit))]
 
 
 _LOCK_NUMBERS = ("acquired_ms", "expires_ms", "expires_boot_ms", "pid")
@@ -124,6 +126,16 @@ def find_request(scope: str, request_id: str) -> Receipt | None:
         (ClientRequests.request_scope == scope) & (ClientRequests.request_id == request_id)
     )
     return next((find_receipt(turn_id) for (turn_id,) in tuples(query)), None)
+
+
+def newest_receipts(session_id: str, before: int | None, limit: int) -> list[Receipt]:
+    """Receipts of a session without their results, newest first, those before a sequence number."""
+    fields = [getattr(TurnReceipts, name) for name in Receipt.__struct_fields__ if name != "result"]
+    query = TurnReceipts.select(*fields).where(TurnReceipts.session_id == session_id)
+    if before is not None:
+        query = query.where(TurnReceipts.sequence < before)
+    rows = dicts(query.order_by(TurnReceipts.sequence.desc()).limit(limit))
+    return [_receipt({**row, "result": None}) for row in rows]
 
 
 _INSERT_RECEIPT = Statement(

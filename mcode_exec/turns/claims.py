@@ -90,17 +90,6 @@ async def drop(store: Store, item: QueueItem) -> bool:
     return await store.write(transaction)
 
 
-def recover_claims(owner: Owner, clock: Clock, limit: int, sessions_dir: str) -> int:
-    """Give back the claims of the dead and of those whose time is up; inside a write transaction."""
-    count = 0
-    for item in queue_rows.claimed_items(limit):
-        if not is_live(item, owner, clock):
-            count += 1
-            if give_back(item, Unfinished(sessions_dir, item.session_id)):
-                queue_rows.wake(item.session_id)
-    return count
-
-
 def is_delivering(session_id: str, owner: Owner, clock: Clock, sessions_dir: str) -> bool:
     """Whether an item of a session is being delivered; a delivery that is over ends here.
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+from typing import Literal
 
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.ids import new_owner_token
 
 _SWEEP = 32  # files of dead owners looked at per start
+
+#: what a liveness file says: `held` by a living process, `free` or `missing`: its process is gone
+Liveness = Literal["held", "free", "missing", "unknown"]
 
 
 class Owner:
@@ -24,6 +28,8 @@ class Owner:
         self.pid = os.getpid()
         self.host = os.uname().nodename
         self.boot_id = read_boot_id()
+        #: owners that had died without a word, whose files we removed
+        self._swept: list[str] = []
         self._run_dir = run_dir
         self._descriptor = descriptor
 
@@ -37,7 +43,7 @@ class Owner:
         except OSError as error:
             raise StoreFailedError(f"{path} cannot be made: {error.strerror}") from error
         owner = cls(run_dir, token, descriptor)
-        owner._sweep()
+        owner.sweep()
         return owner
 
     def release(self) -> None:
@@ -49,33 +55,51 @@ class Owner:
 
     def is_alive(self, token: str) -> bool:
         """Whether the owner that `token` names still lives."""
-        if token == self.token:
-            return True
-        try:
-            descriptor = os.open(_lock_path(self._run_dir, token), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        except OSError:
-            return True  # cannot tell: believing it alive costs time, the other error costs data
-        try:
-            # Shared: two processes that ask at once must not take each other for the owner.
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        else:
-            return False
-        finally:
-            os.close(descriptor)
+        return token == self.token or is_alive(self._run_dir, token)
 
-    def _sweep(self) -> None:
+    def sweep(self, most: int | None = _SWEEP) -> None:
+        """Clear away locks of the dead, looking at `most` of them, or at all."""
         try:
             names = os.listdir(self._run_dir)
         except OSError:
             return
-        for name in names[:_SWEEP]:
+        for name in names[:most]:
             token = name.removesuffix(".lock")
-            if name.endswith(".lock") and token != self.token:
-                _remove_if_free(os.path.join(self._run_dir, name))
+            is_other = name.endswith(".lock") and token != self.token
+            if is_other and _remove_if_free(_lock_path(self._run_dir, token)):
+                self._swept.append(token)
+
+    def take_swept(self) -> list[str]:
+        """Owners that had died without a word, found by `sweep` since this was last asked."""
+        swept, self._swept = self._swept, []
+        return swept
+
+
+def is_alive(run_dir: str, token: str) -> bool:
+    """Whether an owner lives, for who need not be one himself."""
+    # Cannot tell: believing it alive costs time, the other error costs data.
+    return liveness(run_dir, token) in ("held", "unknown")
+
+
+def liveness(run_dir: str, token: str) -> Liveness:
+    """What the liveness file of an owner says."""
+    try:
+        descriptor = os.open(_lock_path(run_dir, token), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return "missing"
+    except OSError:
+        return "unknown"
+    try:
+        # Shared: two processes that ask at once must not take each other for the owner.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    except OSError:
+        return "unknown"
+    else:
+        return "free"
+    finally:
+        os.close(descriptor)
 
 
 def _lock_path(run_dir: str, token: str) -> str:
@@ -93,21 +117,24 @@ def _hold(path: str) -> int:
         os.close(descriptor)
 
 
-def _remove_if_free(path: str) -> None:
+def _remove_if_free(path: str) -> bool:
+    """Remove the file of a dead owner; False if it lives, or another process was quicker."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
-        return
+        return False
     try:
         # Shared, as in is_alive.  A file that has lost its name is not looked up by it again: the name may
         # be a live owner's by now.
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        if os.fstat(descriptor).st_nlink:
-            _unlink(path)
+        if not os.fstat(descriptor).st_nlink:
+            return False
+        _unlink(path)
     except OSError:
-        pass
+        return False
     finally:
         os.close(descriptor)
+    return True
 
 
 def _unlink(path: str) -> None:

@@ -5,20 +5,25 @@ Their receipts are settled as `process-restart`, their sessions become
 are forgotten, expired items leave, and what was said to turns that are over or
 never came.  What live owners have is not touched, nor is
 a session that is being deleted.  Doing it twice, or in two processes at once,
-changes nothing.
+changes nothing.  A batch is looked at by key, so that what lives hides nothing dead:
+a start looks at the first one, `mcode recover` and who runs long at all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from msgspec import Struct
 
 from mcode_exec.clock import Clock
-from mcode_exec.records.queue import ITEM_TTL_S
+from mcode_exec.records.queue import ITEM_TTL_S, QueueItem
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.sessions.unfinished import Unfinished
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
-from mcode_exec.turns.claims import recover_claims
+from mcode_exec.turns.delivery import give_back, is_live
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
 from mcode_exec.turns.settlement import interrupt, settle_as_dead
@@ -27,6 +32,20 @@ from mcode_exec.turns.steering import end_signals
 _NEVER_CAME = "no turn of this id was submitted"
 
 BATCH = 1000  # sessions per transaction; source: session-system notes
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a batch begins: the key of each table up to which everything has been looked at."""
+
+    lock: str = ""
+    claim: str = ""
+    waiter: tuple[str, int] = ("", 0)
+    drainer: tuple[str, str] = ("", "")
+    removal: str = ""
+    signal: int = 0
+
+
+FIRST = Place()
 
 
 class Recovered(Struct, frozen=True, kw_only=True):
@@ -42,111 +61,162 @@ class Recovered(Struct, frozen=True, kw_only=True):
     places: int = 0
     expired: int = 0
     signals: int = 0
+    #: where to go on; None: everything has been looked at
+    then: Place | None = None
 
 
 class _Left(Struct, frozen=True, kw_only=True):
-    """What there is to look at."""
+    """What of a batch nobody alive has any more."""
 
     locks: list[Lock]
-    started: list[str]
-    has_queue: bool
+    #: sessions that say `started` although nobody holds them
+    orphans: list[str]
+    claims: list[QueueItem]
+    #: ids of items whose waiter is gone
+    places: list[str]
+    #: (session id, owner)
+    drainers: list[tuple[str, str]]
+    removals: list[str]
+    expired: list[QueueItem]
+    signals: list[TurnSignal]
+    then: Place | None
+
+    @property
+    def is_nothing(self) -> bool:
+        found = (self.locks, self.orphans, self.claims, self.places, self.drainers, self.removals)
+        return not any((*found, self.expired, self.signals))
 
 
-async def recover(store: Store, owner: Owner, clock: Clock, sessions_dir: str) -> Recovered:
-    """Settle what dead owners left, a batch of it (call again until it finds nothing, to be sure of all).
+async def recover(
+    store: Store, owner: Owner, clock: Clock, sessions_dir: str, place: Place = FIRST
+) -> Recovered:
+    """Settle what dead owners left, a batch of it from `place` on.
 
     Raises: StoreBusyError, StoreFailedError.
     """
-    left = await store.read(_look)
-    dead = [lock for lock in left.locks if not owner.is_alive(lock.owner)]
-    locked = {lock.session_id for lock in left.locks}
-    orphans = [session_id for session_id in left.started if session_id not in locked]
-    if not dead and not orphans and not left.has_queue:
-        return Recovered()
-    return await store.write(lambda: _settle_all(dead, orphans, left.has_queue, owner, clock, sessions_dir))
+    left = await store.read(lambda: _look(owner, clock, place))
+    if left.is_nothing:
+        return Recovered(then=left.then)
+    return await store.write(lambda: _settle_all(left, owner, clock, sessions_dir))
 
 
-def _look() -> _Left:
+def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
+    believed: dict[str, bool] = {}
+
+    def is_dead(token: str) -> bool:
+        if token not in believed:
+            believed[token] = owner.is_alive(token)
+        return not believed[token]
+
+    now_ms = clock.now_ms()
+    locks = turn_rows.page_locks(place.lock, BATCH)
+    orphans = session_rows.unheld_started(BATCH)
+    has_queue = queue_rows.needs_recovery()
+    claims = queue_rows.claimed_items(place.claim, BATCH) if has_queue else []
+    waiters = queue_rows.waiting_items(place.waiter, BATCH) if has_queue else []
+    drainers = queue_rows.all_drainers(place.drainer, BATCH) if has_queue else []
+    removals = queue_rows.old_removals(place.removal, BATCH) if has_queue else []
+    expired = queue_rows.expired_items(now_ms, BATCH) if has_queue else []
+    signals = signal_rows.page_pending(place.signal, BATCH)
+    pages: tuple[Sequence[Any], ...] = (
+        locks, orphans, claims, waiters, drainers, removals, expired, signals,
+    )  # fmt: skip
+    then = None
+    if any(len(page) == BATCH for page in pages):
+        then = Place(
+            lock=_last(locks, place.lock, lambda lock: lock.session_id),
+            claim=_last(claims, place.claim, lambda item: item.session_id),
+            waiter=_last(waiters, place.waiter, lambda row: row[:2]),
+            drainer=_last(drainers, place.drainer, lambda row: row[:2]),
+            removal=_last(removals, place.removal, lambda row: row[0]),
+            signal=_last(signals, place.signal, lambda row: row[0]),
+        )
     return _Left(
-        locks=turn_rows.all_locks(BATCH),
-        started=session_rows.started_sessions(BATCH),
-        has_queue=queue_rows.needs_recovery() or signal_rows.has_pending(),
+        locks=[lock for lock in locks if is_dead(lock.owner)],
+        orphans=orphans,
+        claims=[item for item in claims if not is_live(item, owner, clock)],
+        places=[item_id for _, _, item_id, waiter in waiters if is_dead(waiter)],
+        drainers=[(session_id, drainer) for session_id, drainer, _ in drainers if is_dead(drainer)],
+        removals=[item_id for item_id, waiter in removals if is_dead(waiter)],
+        expired=expired,
+        signals=[signal for _, signal in signals if _is_unheard(signal, now_ms)],
+        then=then,
     )
 
 
-def _settle_all(
-    dead: list[Lock],
-    orphans: list[str],
-    has_queue: bool,
-    owner: Owner,
-    clock: Clock,
-    sessions_dir: str,
-) -> Recovered:
+def _last(page: Sequence[Any], before: Any, key: Callable[[Any], Any]) -> Any:
+    return key(page[-1]) if page else before
+
+
+def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> Recovered:
+    """Everything was judged before: only what is still as it was then is ended."""
     now_ms = clock.now_ms()
-    turns = sessions = 0
-    deleting: list[str] = []
-    for lock in dead:
-        # Only the very lock that was judged: another process may have been quicker.
-        if not turn_rows.holds_lock(lock.session_id, lock.token):
-            continue
-        if lock.kind == "deletion":
-            deleting.append(lock.session_id)  # it stays sealed until that is done
-            continue
-        settle_as_dead(lock, now_ms, sessions_dir)
-        turn_rows.delete_lock(lock.session_id, lock.token)
-        turns += 1
-    for session_id in orphans:
+    turns, deleting = _end_turns(left.locks, now_ms, sessions_dir)
+    sessions = 0
+    for session_id in left.orphans:
         session = session_rows.find_session(session_id)
         if session is not None and session.status == "started" and turn_rows.find_lock(session_id) is None:
             interrupt(session_id, session.last_turn_id, now_ms, sessions_dir)
             sessions += 1
-    claims = places = expired = signals = 0
-    if has_queue:
-        places = _forget_dead(owner)
-        claims = recover_claims(owner, clock, BATCH, sessions_dir)
-        for item in queue_rows.expired_items(now_ms, BATCH):
-            take_out(item, "expired", now_ms)
-            expired += 1
-        signals = _forget_unheard(now_ms, sessions_dir)
+    places = sum(queue_rows.delete_item(item_id) for item_id in left.places)
+    for session_id, drainer in left.drainers:
+        queue_rows.delete_drainer(session_id, drainer)
+    for item_id in left.removals:
+        queue_rows.delete_removal(item_id)
+    claims = sum(_give_back(item, owner, clock, sessions_dir) for item in left.claims)
+    for item in left.expired:
+        take_out(item, "expired", now_ms)
     return Recovered(
-        dead_owners=tuple({lock.owner for lock in dead}),
-        deleting=tuple(deleting),
+        dead_owners=tuple({lock.owner for lock in left.locks}),
+        deleting=deleting,
         turns=turns,
         sessions=sessions,
         claims=claims,
         places=places,
-        expired=expired,
-        signals=signals,
+        expired=len(left.expired),
+        signals=sum(_forget(signal, now_ms, sessions_dir) for signal in left.signals),
+        then=left.then,
     )
 
 
-def _forget_unheard(now_ms: int, sessions_dir: str) -> int:
-    """End what was said to turns that are over, and to turns that never came; how many."""
-    count = 0
-    for signal in signal_rows.all_pending(BATCH):
-        receipt = turn_rows.find_receipt(signal.turn_id)
-        if receipt is not None and receipt.settled_ms is not None:
-            end_signals(signal.turn_id, now_ms, Unfinished(sessions_dir, signal.session_id))
-            count += 1
+def _end_turns(dead: list[Lock], now_ms: int, sessions_dir: str) -> tuple[int, tuple[str, ...]]:
+    """How many turns were ended; and the sessions whose deletion is to be finished, which stay sealed until then."""
+    turns = 0
+    deleting = []
+    for lock in dead:
+        if not turn_rows.holds_lock(lock.session_id, lock.token):
             continue
-        is_old = signal.created_ms + int(ITEM_TTL_S * 1000) <= now_ms
-        if receipt is None and is_old and queue_rows.find_by_turn(signal.turn_id) is None:
-            signal_rows.settle_signal(signal.id, "dropped", now_ms, reason=_NEVER_CAME)
-            count += 1
-    return count
+        if lock.kind == "deletion":
+            deleting.append(lock.session_id)
+            continue
+        settle_as_dead(lock, now_ms, sessions_dir)
+        turn_rows.delete_lock(lock.session_id, lock.token)
+        turns += 1
+    return turns, tuple(deleting)
 
 
-def _forget_dead(owner: Owner) -> int:
-    """Places in line and drainers of processes that are gone; how many places."""
-    places = 0
-    for item_id, waiter in queue_rows.waiting_items(BATCH):
-        if not owner.is_alive(waiter):
-            queue_rows.delete_item(item_id)
-            places += 1
-    for session_id, drainer in queue_rows.all_drainers(BATCH):
-        if not owner.is_alive(drainer):
-            queue_rows.delete_drainer(session_id, drainer)
-    for item_id, waiter in queue_rows.old_removals(BATCH):
-        if not owner.is_alive(waiter):
-            queue_rows.delete_removal(item_id)
-    return places
+def _give_back(judged: QueueItem, owner: Owner, clock: Clock, sessions_dir: str) -> bool:
+    item = queue_rows.find_item(judged.id)
+    if item is None or item.claim_token != judged.claim_token or is_live(item, owner, clock):
+        return False
+    if give_back(item, Unfinished(sessions_dir, item.session_id)):
+        queue_rows.wake(item.session_id)
+    return True
+
+
+def _is_unheard(signal: TurnSignal, now_ms: int) -> bool:
+    """Whether a signal was said to a turn that is over, or never came."""
+    receipt = turn_rows.find_receipt(signal.turn_id)
+    if receipt is not None:
+        return receipt.settled_ms is not None
+    is_old = signal.created_ms + int(ITEM_TTL_S * 1000) <= now_ms
+    return is_old and queue_rows.find_by_turn(signal.turn_id) is None
+
+
+def _forget(signal: TurnSignal, now_ms: int, sessions_dir: str) -> bool:
+    if not _is_unheard(signal, now_ms):
+        return False
+    if turn_rows.find_receipt(signal.turn_id) is None:
+        return signal_rows.settle_signal(signal.id, "dropped", now_ms, reason=_NEVER_CAME)
+    end_signals(signal.turn_id, now_ms, Unfinished(sessions_dir, signal.session_id))
+    return True

@@ -66,7 +66,7 @@ def test_every_table_of_the_database_has_a_model(tmp_path: Path) -> None:
 
 
 #: steps of a plan that read no table themselves
-_NO_TABLE = ("MULTI-INDEX OR", "SCAN CONSTANT ROW", "SCALAR SUBQUERY")
+_NO_TABLE = ("MULTI-INDEX OR", "SCAN CONSTANT ROW", "SCALAR SUBQUERY", "CORRELATED SCALAR SUBQUERY")
 
 
 class Watched:
@@ -105,7 +105,7 @@ def queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "continue", lambda: session_rows.newest_conversations("/w", 8)
     yield "prefix", lambda: session_rows.find_by_prefix("mvs_00000000")
     yield "key", lambda: session_rows.find_by_key("p", "k")
-    yield "started", lambda: session_rows.started_sessions(1000)
+    yield "started", lambda: session_rows.unheld_started(1000)
     yield "project", lambda: session_rows.find_project("git", "x")
     yield "messages after", lambda: message_rows.messages_after("s", 5, 10)
     yield "messages before", lambda: message_rows.messages_before("s", 5, 10)
@@ -114,6 +114,9 @@ def queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "last message", lambda: message_rows.last_message("s", "user")
     yield "message", lambda: message_rows.find_message("s", "m")
     yield "lock", lambda: turn_rows.find_lock("s")
+    yield "locks", lambda: turn_rows.page_locks("s", 1000)
+    yield "newest receipts", lambda: turn_rows.newest_receipts("s", None, 50)
+    yield "receipts before", lambda: turn_rows.newest_receipts("s", 5, 50)
     yield "receipt", lambda: turn_rows.find_receipt("t")
     yield "request", lambda: turn_rows.find_request("scope", "id")
     yield from queue_queries()
@@ -143,8 +146,10 @@ def queue_queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "item deleted", lambda: queue_rows.delete_item("qi")
     yield "delivered by turn", lambda: queue_rows.delete_by_turn("t")
     yield "delivered cleared", lambda: queue_rows.delete_delivered("s")
-    yield "all claimed", lambda: queue_rows.claimed_items(1000)
-    yield "all waiting", lambda: queue_rows.waiting_items(1000)
+    yield "all claimed", lambda: queue_rows.claimed_items("s", 1000)
+    yield "all waiting", lambda: queue_rows.waiting_items(("s", 5), 1000)
+    yield "all drainers", lambda: queue_rows.all_drainers(("s", "o"), 1000)
+    yield "all removals", lambda: queue_rows.old_removals("qi", 1000)
     yield "expired", lambda: queue_rows.expired_items(5, 1000)
     yield "sessions with items", lambda: queue_rows.sessions_with_items("s", 10)
     yield "pause", lambda: queue_rows.find_pause("s")
@@ -161,8 +166,7 @@ def queue_queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "steers of a turn", lambda: signal_rows.pending("t", "steer")
     yield "signal consumed", lambda: signal_rows.consume_message("m", 5)
     yield "signal settled", lambda: signal_rows.settle_signal("sig", "dropped", 5)
-    yield "any pending signals", lambda: signal_rows.has_pending()
-    yield "all pending signals", lambda: signal_rows.all_pending(1000)
+    yield "all pending signals", lambda: signal_rows.page_pending(5, 1000)
     yield "signals deleted", lambda: signal_rows.delete_all("s")
 
 

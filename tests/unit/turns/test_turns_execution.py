@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from mcode_exec.abort import AbortScope
 from mcode_exec.clock import SystemClock
@@ -24,7 +25,7 @@ from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.execution import execute
 from mcode_exec.turns.maintenance import maintenance
-from mcode_exec.turns.recovery import Recovered
+from mcode_exec.turns.recovery import BATCH, FIRST, Place, Recovered, recover
 from tests.unit.turns.turn_world import World, kill, request
 
 
@@ -417,3 +418,41 @@ def test_maintenance_and_turns_keep_each_other_out(world: World) -> None:
 
     world.do(main())
     assert world.find_session(session.id).status == "started"
+
+
+def test_a_thousand_living_locks_do_not_hide_a_dead_one(world: World) -> None:
+    living, dead = world.owner(), world.owner()
+    session = world.session()
+    world.do(admit(world.store, dead, request(session.id, "turn_dead"), world.clock))
+    held = world.lock(session.id)
+    assert held is not None
+    many = [
+        structs.replace(held, session_id=f"mvs_{number:05}", owner=living.token, token=f"t{number}")
+        for number in range(BATCH)
+    ]
+    last = structs.replace(held, session_id="mvs_z" + session.id[5:])
+    assert world.do(world.store.write(lambda: [turn_rows.insert_lock(lock) for lock in [*many, last]]))
+    kill(dead)
+    us = world.owner()
+    turns, batches = 0, 0
+    place: Place | None = FIRST
+    while place is not None:
+        found = world.do(recover(world.store, us, world.clock, world.sessions_dir, place))
+        turns, place, batches = turns + found.turns, found.then, batches + 1
+    assert (turns, batches) == (2, 2)
+    assert len(world.do(world.store.read(lambda: turn_rows.page_locks("", 5000)))) == BATCH
+    assert world.recover(us).turns == 0
+
+
+def test_more_than_a_batch_of_sessions_is_interrupted_batch_after_batch(world: World) -> None:
+    session = world.session()
+    copies = [
+        structs.replace(session, id=f"mvs_{number:032x}", status="started", session_key=None)
+        for number in range(BATCH + 5)
+    ]
+    world.do(world.store.write(lambda: [session_rows.insert_session(copy) for copy in copies]))
+    us = world.owner()
+    found = world.recover(us)
+    assert (found.sessions, found.then is None) == (BATCH, False)
+    assert world.recover(us).sessions == 5
+    assert world.recover(us) == Recovered()

@@ -315,7 +315,7 @@ class Turns(RuleBasedStateMachine):
 
     @invariant()
     def every_lock_belongs_to_an_unsettled_turn(self) -> None:
-        locks = self.world.do(self.world.store.read(lambda: turn_rows.all_locks(100)))
+        locks = self.world.do(self.world.store.read(lambda: turn_rows.page_locks("", 100)))
         assert len({lock.session_id for lock in locks}) == len(locks)
         for lock in locks:
             assert lock.turn_id is not None
