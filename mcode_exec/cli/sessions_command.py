@@ -1,7 +1,7 @@
-"""`mcode sessions`: list, show, export and verify what is kept.
+"""`mcode sessions`: list, show, watch, export, verify and delete what is kept.
 
 Reads through executor/inspect and renders; it changes nothing but what
-`verify --repair` is asked to set aside.
+`verify --repair` is asked to set aside, and what `delete` names.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import click
 
 from mcode_exec.cli.flag_types import SESSION_ID, Count
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
+from mcode_exec.cli.watch_command import watch
 
 if TYPE_CHECKING:
     from mcode_exec.records.session import Session
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 _COLUMNS = {"id": "SESSION", "lastTurn": "LAST TURN", "status": "STATUS", "model": "MODEL", "title": "TITLE"}
 
 
-@click.group("sessions", short_help="List, show, export and verify sessions.")
+@click.group("sessions", short_help="List, show, watch, export, verify and delete sessions.")
 def command() -> None:
-    """List, show, export and verify sessions."""
+    """List, show, watch, export, verify and delete sessions."""
+
+
+command.add_command(watch)
 
 
 @command.command("list", short_help="Sessions of this workspace, newest first.")

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from mcode_exec.durations import format_duration
 from mcode_exec.output.escape import escape, escape_text
 from mcode_exec.output.narration import cut
+from mcode_exec.records.event import AnyEvent, ItemCompleted, SteerAccepted, TurnCompleted, TurnFailed
 from mcode_exec.records.message import (
     DisplayMessage,
     FilePart,
@@ -49,6 +52,29 @@ def transcript(messages: Iterable[DisplayMessage]) -> str:
         out.append(f"\n── {_author(message)} · {local_time(message.created_ms)}\n")
         out.extend(f"{line}\n" for line in _body(message))
     return "".join(out)
+
+
+def of_watched(told: AnyEvent | DisplayMessage) -> str:
+    """A user's message or an event of a turn, as it comes; empty for what people need not read."""
+    if isinstance(told, DisplayMessage):
+        return transcript((told,)) + "\n"
+    if isinstance(told, SteerAccepted):
+        return f"── steer\n{escape_text(told.text)}\n"
+    if isinstance(told, ItemCompleted):
+        item = told.item
+        if item.tool_call is not msgspec.UNSET:
+            call = item.tool_call
+            subject = next((str(call.input[key]) for key in _SUBJECTS if call.input.get(key)), "")
+            took = "" if call.duration_ms is None else f" in {format_duration(call.duration_ms / 1000)}"
+            return f"▸ {escape(cut(f'{call.name} {subject}'.strip(), _LINE_CHARS))} [{call.status}{took}]\n"
+        text = str(item.content or "")
+        return f"(thinking) {escape(cut(text))}\n" if item.type == "reasoning" else escape_text(text) + "\n"
+    if isinstance(told, TurnCompleted):
+        return f"── the turn was answered in {format_duration(told.duration_ms / 1000)}\n"
+    if isinstance(told, TurnFailed):
+        why = "" if told.error is None else f": {escape(told.error.message)} ({told.error.code})"
+        return f"── the turn ended as {told.status}{why}\n"
+    return ""
 
 
 def _author(message: DisplayMessage) -> str:

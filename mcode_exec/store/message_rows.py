@@ -69,6 +69,28 @@ def messages_before(session_id: str, before_row: int | None, limit: int) -> list
     return [(row, _decode(data)) for row, data in reversed(rows)]
 
 
+def revision_before(session_id: str, row: int) -> int:
+    """The newest revision among a session's messages up to a row: what a reader that has seen them has seen."""
+    query = Messages.select(fn.MAX(Messages.revision)).where(
+        (Messages.session_id == session_id) & (Messages.row <= row)
+    )
+    return next((int(revision or 0) for (revision,) in tuples(query)), 0)
+
+
+def revision_before_turn(session_id: str, turn_id: str) -> int:
+    """The revision from which on everything of a turn is told, and as little as can be of what was before it."""
+    query = Messages.select(fn.MIN(Messages.row)).where(
+        (Messages.session_id == session_id) & (Messages.turn_id == turn_id)
+    )
+    first = next((row for (row,) in tuples(query)), None)
+    return newest_revision(session_id) if first is None else revision_before(session_id, first - 1)
+
+
+def newest_revision(session_id: str) -> int:
+    query = Messages.select(fn.MAX(Messages.revision)).where(Messages.session_id == session_id)
+    return next((int(revision or 0) for (revision,) in tuples(query)), 0)
+
+
 def messages_changed(session_id: str, after_revision: int, limit: int) -> list[tuple[int, DisplayMessage]]:
     """(revision, message) of what was written or changed after a revision, in the order of the changes."""
     query = (

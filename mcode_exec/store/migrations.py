@@ -114,6 +114,8 @@ CREATE TABLE session_changes (
     at_ms INTEGER NOT NULL);
 CREATE TABLE tombstones (
     session_id TEXT NOT NULL PRIMARY KEY, origin TEXT NOT NULL, at_ms INTEGER NOT NULL);
+CREATE TRIGGER session_changes_bound AFTER INSERT ON session_changes WHEN NEW.row % 1000 = 0 BEGIN
+    DELETE FROM session_changes WHERE row <= NEW.row - 10000; END;
 CREATE TRIGGER session_created AFTER INSERT ON sessions BEGIN
     INSERT INTO session_changes (session_id, kind, at_ms) VALUES (NEW.id, 'created', NEW.created_ms); END;
 CREATE TRIGGER session_updated AFTER UPDATE OF status, title, archived_ms, workspace, labels, model_id

@@ -9,7 +9,15 @@ from peewee import IntegerField, fn
 
 from mcode_exec.records.session import Project, Session
 from mcode_exec.store.statement import Statement, Updates
-from mcode_exec.store.tables import Projects, Repositories, SessionLocks, Sessions, dicts, tuples
+from mcode_exec.store.tables import (
+    Projects,
+    Repositories,
+    SessionChanges,
+    SessionLocks,
+    Sessions,
+    dicts,
+    tuples,
+)
 
 _JSON_COLUMNS = ("labels", "permission", "run_location", "summary")
 _FIELDS = Session.__struct_fields__
@@ -159,6 +167,31 @@ def unheld_started(limit: int) -> list[str]:
     held = SessionLocks.select(SessionLocks.session_id).where(SessionLocks.session_id == Sessions.id)
     query = Sessions.select(Sessions.id).where((Sessions.status == "started") & ~fn.EXISTS(held))
     return [session_id for (session_id,) in tuples(query.limit(limit))]
+
+
+def newest_change() -> int:
+    """Number of the newest change of any session; 0 before the first."""
+    query = SessionChanges.select(SessionChanges.row).order_by(SessionChanges.row.desc()).limit(1)
+    return next((int(row) for (row,) in tuples(query)), 0)
+
+
+def oldest_change() -> int:
+    """Number of the oldest change that is still kept; 0 where there is none."""
+    query = SessionChanges.select(SessionChanges.row).order_by(SessionChanges.row).limit(1)
+    return next((int(row) for (row,) in tuples(query)), 0)
+
+
+def changes_after(row: int, limit: int) -> list[tuple[int, str, str, int]]:
+    """(number, session id, kind, instant) of changes of sessions, in their order."""
+    query = (
+        SessionChanges.select(
+            SessionChanges.row, SessionChanges.session_id, SessionChanges.kind, SessionChanges.at_ms
+        )
+        .where(SessionChanges.row > row)
+        .order_by(SessionChanges.row)
+        .limit(limit)
+    )
+    return [(number, session_id, kind, at_ms) for number, session_id, kind, at_ms in tuples(query)]
 
 
 def count_sessions() -> int:

@@ -110,6 +110,9 @@ def queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "messages after", lambda: message_rows.messages_after("s", 5, 10)
     yield "messages before", lambda: message_rows.messages_before("s", 5, 10)
     yield "newest messages", lambda: message_rows.messages_before("s", None, 10)
+    yield "changes of sessions", lambda: session_rows.changes_after(5, 10)
+    yield "newest change", session_rows.newest_change
+    yield "oldest change", session_rows.oldest_change
     yield "messages changed", lambda: message_rows.messages_changed("s", 5, 10)
     yield "last message", lambda: message_rows.last_message("s", "user")
     yield "message", lambda: message_rows.find_message("s", "m")
