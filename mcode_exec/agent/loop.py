@@ -115,6 +115,7 @@ class AgentLoop:
                     self._pieces.clear()
                     continue
                 self._state.answer = "".join((*self._pieces, text))
+                self._pieces.clear()  # what comes next, if the turn goes on, is another answer
                 return
             elif not asked_again:
                 asked_again = True

@@ -145,7 +145,8 @@ class TurnRun:
     async def _loop(self) -> None:
         try:
             if self._agent is not None and self._door is not None:
-                await self._go_on(self._agent, self._door)  # words came for a turn that was answered
+                await self._door.look()  # words came for a turn that was answered, behind its last commit
+                await self._go_on(self._agent, self._door)
             else:
                 await self._converse()
         except McodeError as error:

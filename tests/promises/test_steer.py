@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,32 @@ def test_a_machine_holds_the_close_and_the_last_answer_counts(mcode: Mcode, peer
     assert result["steps"] == 2
     assert prompts(mcode) == ["begin", "deployed", "and a person"]
     assert items(mcode) == []
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_machine_s_words_behind_the_last_look_are_taken_before_the_turn_is_settled(
+    mcode: Mcode, peer: Peer, cut: bool
+) -> None:
+    gate = Gate()
+    pieces = [replace(say("one, "), finish="max_tokens")] if cut else []
+    peer.script(*pieces, gated(say("first"), gate), forever(newest))
+    running = mcode.start("exec", "begin", *JSON)
+    gate.wait_reached()
+    (row,) = mcode.query("SELECT session_id, turn_id FROM session_locks")
+    store = sqlite3.connect(mcode.data / "mcode.db", isolation_level=None)
+    store.execute("BEGIN IMMEDIATE")  # rows and settlement wait, history does not
+    gate.open()
+    wait_until(lambda: "first" in str(mcode.messages()), "the answer is not in history")
+    store.execute(
+        "INSERT INTO turn_signals (id, session_id, turn_id, kind, producer, is_machine, text, message_id, state,"
+        " created_ms) VALUES ('sig_1', ?, ?, 'steer', 'ci', 1, 'deployed', 'msg-user-v1-x', 'pending', 0)",
+        (row["session_id"], row["turn_id"]),
+    )
+    store.execute("COMMIT")
+    store.close()
+    assert running.finish().check().result["output"] == "echo deployed"
+    assert prompts(mcode)[-1] == "deployed"
+    assert signals(mcode)[0]["state"] == "consumed"
 
 
 def test_words_during_a_streaming_call_are_taken_at_the_next_boundary(mcode: Mcode, peer: Peer) -> None:
