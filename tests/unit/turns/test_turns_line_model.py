@@ -417,6 +417,9 @@ class Lines(RuleBasedStateMachine):
             with pytest.raises(SessionError):
                 self.world.steer(by, session_id, text, **how)
             return
+        if known is not None and known.state == "dropped":
+            model.signals.remove(known)  # words that nobody took may be said again
+            known = None
         steered = self.world.steer(by, session_id, text, **how)
         if known is not None:
             assert steered.is_duplicate
