@@ -361,6 +361,29 @@ class Lines(RuleBasedStateMachine):
         else:
             self.an_owner_dies([owner.token for owner in self.owners].index(turn.owner))
 
+    @precondition(lambda self: self.locked())
+    @rule(
+        data=st.data(),
+        steps=st.lists(st.sampled_from(["write", "write only history", "say", "tell", "take"]), max_size=4),
+        end=st.sampled_from(["stays", "dies", "sleeps", *sorted(ENDINGS)]),
+    )
+    def go_on(self, data: st.DataObject, steps: list[str], end: str) -> None:
+        """A turn goes some of its way in one step, and ends in one of all ways."""
+        turn = data.draw(st.sampled_from(self.locked()))
+        for step in steps:
+            if step in ("say", "tell"):
+                self.steer(0, self.ids.index(turn.session), step == "tell", None, "a")
+            elif step == "take":
+                self.take(turn, "write" in steps)
+            elif not turn.wrote:
+                self.write(turn, step == "write")
+        if end == "dies":
+            self.an_owner_dies([owner.token for owner in self.owners].index(turn.owner))
+        elif end == "sleeps":
+            self.clock.advance(1801)
+        elif end != "stays":
+            self.end(turn, end)
+
     def take(self, turn: Turn, with_rows: bool) -> None:
         session = self.model.sessions[turn.session]
         steers = [one for one in self.model.pending(session, turn.id, "steer") if not one.is_in_history]
@@ -389,7 +412,9 @@ class Lines(RuleBasedStateMachine):
         turns = [turn for turn in self.model.turns.values() if turn.owner in self.model.alive]
         if not turns:
             return
-        turn = data.draw(st.sampled_from(turns))
+        self.end(data.draw(st.sampled_from(turns)), ending)
+
+    def end(self, turn: Turn, ending: str) -> None:
         end, status = ENDINGS[ending]
         if not turn.wrote and ending == "completed":
             return  # nobody answers what was not asked
