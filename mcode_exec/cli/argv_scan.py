@@ -35,7 +35,7 @@ def scan(argv: Sequence[str]) -> Wanted:
     if not flags or flags[0] not in ("exec", "retry", "steer"):
         return Wanted(verbose="-v" in flags)
     named = _last_value(flags, "--output-format")
-    writes = "--dry-run" not in flags
+    writes = "--dry-run" not in flags and "--inspect" not in flags
     return Wanted(
         output_format=_FORMATS.get(named or "", "text"),
         result_file=(_last_value(flags, "--result") or None) if writes else None,

@@ -70,7 +70,7 @@ def run_turn(ctx: click.Context, flags: dict[str, Any], **fixed: Any) -> int:
 
 def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float, **fixed: Any) -> Invocation:
     """The flags as a record.  Raises: InvocationError for what cannot be meant."""
-    prompt, input_source = _prompt_sources(flags)
+    prompt, input_source = _prompt_sources(flags, is_needed=not fixed.get("retries"))
     _check_combinations(flags, has_input=input_source is not None)
     # only a command line that can be meant pays for records
     from mcode_exec.ids import new_run_id
@@ -98,7 +98,7 @@ def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float, *
     )
 
 
-def _prompt_sources(flags: dict[str, Any]) -> tuple[str | None, str | None]:
+def _prompt_sources(flags: dict[str, Any], *, is_needed: bool) -> tuple[str | None, str | None]:
     """PROMPT and --input, with `-` where it belongs."""
     prompt: str | None = flags.pop("prompt")
     input_source: str | None = flags.pop("input_source")
@@ -112,7 +112,7 @@ def _prompt_sources(flags: dict[str, Any]) -> tuple[str | None, str | None]:
         prompt = text_of_argument(prompt, "PROMPT")
     if input_source == "":
         raise InvocationError("--input is empty.")
-    if input_source is None and not (prompt or "").strip() and not flags["files"]:
+    if is_needed and input_source is None and not (prompt or "").strip() and not flags["files"]:
         raise InvocationError(
             "nothing to run: give a PROMPT, --input FILE, or --input - to read it from stdin."
         )

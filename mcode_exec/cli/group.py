@@ -12,6 +12,7 @@ from mcode_exec.version import VERSION
 #: command -> module of this room that defines `command`
 _COMMANDS = {
     "exec": "exec_command",
+    "retry": "retry_command",
     "steer": "steer_command",
     "abort": "abort_command",
     "queue": "queue_command",

@@ -24,6 +24,7 @@ from mcode_exec.executor.turn_plan import (
     check_attachments,
     find_repository,
     plan_turn,
+    read_base_prompt,
     read_input,
 )
 from mcode_exec.ids import new_turn_id
@@ -40,7 +41,9 @@ from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
     from mcode_exec.config import AgentConfig
+    from mcode_exec.executor.retrying import Retry
     from mcode_exec.executor.runtime import Runtime
+    from mcode_exec.turns.admission import Policy
 
 
 class Prepared:
@@ -63,6 +66,7 @@ class Prepared:
         git_root: str | None,
         request: TurnRequest,
         redactor: Redactor,
+        retry: Retry | None,
         notices: Iterable[tuple[str, str]],
     ) -> None:
         self.settings = settings
@@ -82,6 +86,9 @@ class Prepared:
         self.git_root = git_root
         self.request = request
         self.redactor = redactor
+        #: another attempt of an earlier turn
+        self.retry = retry
+        self.policies: tuple[Policy, ...] = () if retry is None else (retry.policy(),)
         self.notices = tuple(notices)
         #: the session made for this turn was removed again
         self.is_dropped = False
@@ -93,10 +100,11 @@ async def prepare(
     sink: Sink,
     delivery: Delivery | None = None,
     given: Input | None = None,
+    retry: Retry | None = None,
 ) -> Prepared:
     """Resolve an invocation; `delivery`: it comes from the queue, and says what that item says.
 
-    `given`: what it says, where that was read before.
+    `given`: what it says, where that was read before.  `retry`: it is another attempt of that turn.
 
     Raises: InvocationError, ConfigError, KeyMissingError, SessionError, StoreFailedError.
     """
@@ -106,6 +114,8 @@ async def prepare(
     sink.redact_with(redactor)
     if delivery is not None:
         given = Input(prompt=prompt_of(delivery.item), base_prompt=None)
+    elif retry is not None:
+        given = Input(prompt=retry.prompt(), base_prompt=await read_base_prompt(invocation))
     elif given is None:
         given = await read_input(invocation)
     git_root = git.find_root(workspace)
@@ -151,11 +161,13 @@ async def prepare(
         base_prompt=given.base_prompt,
         choice=choice,
         git_root=git_root,
-        request=_request(invocation, choice, given.prompt, redactor)
+        request=_request(invocation, choice, given.prompt, redactor, retry)
         if delivery is None
         else _request_of(delivery, choice, redactor),
         redactor=redactor,
+        retry=retry,
         notices=(
+            *(() if retry is None else retry.notices()),
             *given.prompt.notices,
             *plan.notices,
             *effort.notices,
@@ -245,12 +257,14 @@ def _request_of(delivery: Delivery, choice: Choice, redactor: Redactor) -> TurnR
     )
 
 
-def _request(invocation: Invocation, choice: Choice, prompt: Prompt, redactor: Redactor) -> TurnRequest:
+def _request(
+    invocation: Invocation, choice: Choice, prompt: Prompt, redactor: Redactor, retry: Retry | None
+) -> TurnRequest:
     session = choice.session
     has_selector = bool(invocation.session or invocation.continue_latest or invocation.session_key)
     scope = f"session:{session.id}" if has_selector else f"project:{choice.project.id}"
     request_id = invocation.request_id
-    return TurnRequest(
+    request = TurnRequest(
         session_id=session.id,
         turn_id=new_turn_id(),
         digest=prompt.digest(),
@@ -264,3 +278,4 @@ def _request(invocation: Invocation, choice: Choice, prompt: Prompt, redactor: R
         rebind_workspace=choice.workspace if choice.is_rebound else None,
         rebind_project_id=choice.project.id if choice.is_rebound else None,
     )
+    return request if retry is None else retry.submission(request)

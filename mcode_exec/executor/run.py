@@ -106,7 +106,12 @@ async def _prepare(
     delivery: Delivery | None,
     given: Input | None,
 ) -> Prepared:
-    prepared = await prepare(runtime, invocation, sink, delivery, given)
+    retry = None
+    if invocation.retries:
+        from mcode_exec.executor.retrying import begin_retry
+
+        retry = await begin_retry(runtime, invocation)
+    prepared = await prepare(runtime, invocation, sink, delivery, given, retry)
     deadline.start_configured(prepared.settings)
     return prepared
 

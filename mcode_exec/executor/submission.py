@@ -94,7 +94,7 @@ async def _ask(
         from mcode_exec.executor.steering import steer_or_admit
 
         return await steer_or_admit(runtime, prepared, invocation, request, sink)
-    return await admit(runtime.store, runtime.owner, request, runtime.clock)
+    return await admit(runtime.store, runtime.owner, request, runtime.clock, policies=prepared.policies)
 
 
 async def _busy(
@@ -167,9 +167,10 @@ def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
         raise InvocationError(f"the turn was refused: {rejected.reason}")
     who = "earlier prompts stand in its line" if rejected.holder is None else holder_line(rejected.holder)
     look = f"queue list {session_id}" if rejected.holder is None else f"sessions watch {session_id}"
+    waits = "" if request.source == "retry" else "--when-busy wait waits for it, "
     raise BusyError(
         f"session {session_id} is busy: {who}; `mcode {look}` shows it, "
-        "--when-busy wait waits for it, and the same command works when it has ended",
+        f"{waits}and the same command works when it has ended",
         code=BUSY[rejected.reason],
     )
 

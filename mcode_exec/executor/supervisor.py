@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import Heartbeat, Notice
 from mcode_exec.records.frame import Frame
@@ -32,6 +31,7 @@ class Supervisor:
         stream: SessionStream,
         session_id: str,
         turn_id: str,
+        prompt_id: str,
         sink: Sink,
         with_deltas: bool,
         settle: Callable[[], Awaitable[None]],
@@ -42,6 +42,7 @@ class Supervisor:
         self._subscription.bind_turn(turn_id)
         self._session_id = session_id
         self._turn_id = turn_id
+        self._prompt_id = prompt_id
         self._sink = sink
         #: waits until what the stream has published is in the store
         self._settle = settle
@@ -90,11 +91,12 @@ class Supervisor:
             )
         )
         await self._settle()
-        anchor = user_message_id(self._session_id, "turn:" + self._turn_id)
-        resumed = await after_message(self._store, self._stream, self._session_id, anchor)
+        resumed = await after_message(self._store, self._stream, self._session_id, self._prompt_id)
         if resumed is None:
             return  # not even the prompt is persisted: nothing that counts was missed
         self._subscription = resumed.subscription
         self._subscription.bind_turn(self._turn_id)
-        for event in self._projector.persisted(resumed.messages):
+        # a prompt that is said again stands where it stood first: what an earlier turn was told may follow it
+        ours = tuple(message for message in resumed.messages if message.turn_id == self._turn_id)
+        for event in self._projector.persisted(ours):
             await self._sink.event(event)

@@ -24,7 +24,7 @@ from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.supervisor import Supervisor
 from mcode_exec.executor.surroundings import Surroundings
 from mcode_exec.faults import fault
-from mcode_exec.ids import user_message_id
+from mcode_exec.ids import new_message_id, user_message_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import (
     Notice,
@@ -34,7 +34,7 @@ from mcode_exec.records.event import (
     TurnFailed,
     TurnStarted,
 )
-from mcode_exec.records.history import HistoryRecord, Message, TextBlock
+from mcode_exec.records.history import Block, HistoryRecord, Message, TextBlock
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef, ToolSchema
 from mcode_exec.records.result import LimitHit, Result
@@ -89,6 +89,10 @@ class TurnRun:
         #: as it was at admission: it may have gone on since it was chosen
         self._session = accepted.session or prepared.choice.session
         self._turn_id = accepted.receipt.turn_id
+        #: the message that brings the prompt
+        self._prompt_id = (
+            prepared.retry.message_id if prepared.retry is not None else None
+        ) or user_message_id(self._session.id, "turn:" + self._turn_id)
         self._state = TurnState()
         self._patience = Patience(abort)
         self._stream = SessionStream()
@@ -102,6 +106,7 @@ class TurnRun:
             stream=self._stream,
             session_id=accepted.receipt.session_id,
             turn_id=self._turn_id,
+            prompt_id=self._prompt_id,
             sink=sink,
             with_deltas=invocation.deltas
             and (invocation.output_format == "stream-json" or invocation.events_file is not None),
@@ -264,28 +269,47 @@ class TurnRun:
             self._attachments.keep(attachment.data)
 
     async def _commit_prompt(self, door: CommitDoor, task: AgentTask) -> None:
+        retry = self._prepared.retry
+        is_said_again = retry is not None and retry.message_id is not None
         content = self._prepared.prompt.content
-        choice = self._prepared.choice
-        if choice.is_rebound:
-            note = (
-                f"[mcode: the workspace of this conversation is now {choice.workspace}; "
-                f"before, it was {choice.session.workspace}]"
-            )
-            content = (TextBlock(text=note, synthetic=True), *content)
-        if self._accepted.receipt.attempt > 1 and has_earlier_work(
-            door.records, self._prepared.prompt.content
-        ):
-            content = (*content, TextBlock(text=_ATTEMPT, synthetic=True))
+        moved = self._moved_note()
+        if not is_said_again:
+            content = (*moved, *content, *self._attempt_note(door))
         prefix_body = _prefix_body(task.system, task.tools)
-        record = HistoryRecord(
-            id=user_message_id(self._session.id, "turn:" + self._turn_id),
+        await door.commit(
+            self._user_record(self._prompt_id, content, prefix=_digest(prefix_body)), prefix_body=prefix_body
+        )
+        if is_said_again and moved:
+            # What is said again stands in the conversation as it did; what is new stands behind it.
+            await door.commit(self._user_record(new_message_id(), moved))
+        fault("after-prompt")
+
+    def _user_record(
+        self, message_id: str, content: tuple[Block, ...], *, prefix: str | None = None
+    ) -> HistoryRecord:
+        return HistoryRecord(
+            id=message_id,
             turn_id=self._turn_id,
             at_ms=self._runtime.clock.now_ms(),
             message=Message(role="user", content=content),
-            prefix=_digest(prefix_body),
+            prefix=prefix,
         )
-        await door.commit(record, prefix_body=prefix_body)
-        fault("after-prompt")
+
+    def _moved_note(self) -> tuple[TextBlock, ...]:
+        choice = self._prepared.choice
+        if not choice.is_rebound:
+            return ()
+        note = (
+            f"[mcode: the workspace of this conversation is now {choice.workspace}; "
+            f"before, it was {choice.session.workspace}]"
+        )
+        return (TextBlock(text=note, synthetic=True),)
+
+    def _attempt_note(self, door: CommitDoor) -> tuple[TextBlock, ...]:
+        prompt = self._prepared.prompt.content
+        if self._accepted.receipt.attempt == 1 or not has_earlier_work(door.records, prompt):
+            return ()
+        return (TextBlock(text=_ATTEMPT, synthetic=True),)
 
     async def _say_notices(self, notices: Iterable[tuple[str, str]]) -> None:
         for code, message in notices:

@@ -68,11 +68,14 @@ async def read_input(invocation: Invocation) -> Input:
     """Everything that the invocation gives to read.  Raises: InvocationError."""
     if invocation.request_id is not None and not invocation.request_id.strip():
         raise InvocationError("--request-id is empty")
-    prompt = await read_prompt(invocation)
-    base_prompt = None
-    if invocation.system_prompt_file is not None:
-        base_prompt = await resolving.read_system_prompt(invocation.system_prompt_file)
-    return Input(prompt=prompt, base_prompt=base_prompt)
+    return Input(prompt=await read_prompt(invocation), base_prompt=await read_base_prompt(invocation))
+
+
+async def read_base_prompt(invocation: Invocation) -> str | None:
+    """What `--system-prompt-file` holds.  Raises: InvocationError."""
+    if invocation.system_prompt_file is None:
+        return None
+    return await resolving.read_system_prompt(invocation.system_prompt_file)
 
 
 async def plan_turn(

@@ -73,6 +73,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
     #: who asks for the turn, and how it stands to what is queued
     source: Source = "api"
     priority: Priority = "ordinary"
+    #: it is `mcode retry`: another attempt of the session's last turn
+    retries: bool = False
     #: it is `mcode steer`: words first, a turn only where none runs
     steering: SteerFlags | None = None
     #: what a busy session means for this run

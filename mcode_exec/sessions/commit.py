@@ -221,7 +221,8 @@ def write_record_rows(
             if isinstance(block, ToolResultBlock):
                 _complete_call(session_id, block, open_calls, redactor)
         return
-    message = display_of(record, session_id, parent_id)
+    # a prompt that is said again may be its own newest user message
+    message = display_of(record, session_id, None if parent_id == record.id else parent_id)
     if message is None:
         return
     message_rows.put_message(masked(message, redactor))

@@ -16,7 +16,7 @@ _decode = msgspec.json.Decoder(DisplayMessage).decode
 
 
 def put_message(message: DisplayMessage) -> None:
-    """Insert a message, or replace the one with its id (a call got its result)."""
+    """Insert a message, or replace the one with its id (a call got its result, a prompt is said again)."""
     newest = Messages.select(fn.COALESCE(fn.MAX(Messages.revision), 0) + 1).where(
         Messages.session_id == message.session_id
     )
@@ -29,7 +29,8 @@ def put_message(message: DisplayMessage) -> None:
         data=_encode(message),
         revision=newest,
     ).on_conflict(
-        conflict_target=(Messages.session_id, Messages.id), preserve=(Messages.data, Messages.revision)
+        conflict_target=(Messages.session_id, Messages.id),
+        preserve=(Messages.turn_id, Messages.data, Messages.revision),
     ).execute()
 
 

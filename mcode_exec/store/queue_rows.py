@@ -104,6 +104,15 @@ def find_by_turn(turn_id: str) -> QueueItem | None:
     return _found(_FIND_BY_TURN, turn_id)
 
 
+def find_by_earlier_turn(session_id: str, turn_id: str) -> str | None:
+    """Id of the item that was delivered as that turn, or is to be, and waits again."""
+    query = QueueItems.select(QueueItems.id).where(
+        (QueueItems.session_id == session_id)
+        & ((QueueItems.turn_id == turn_id) | QueueItems.earlier_turns.contains(f'"{turn_id}"'))
+    )
+    return next((str(item_id) for (item_id,) in tuples(query.limit(1))), None)
+
+
 def find_by_dedupe_key(session_id: str, key: str) -> QueueItem | None:
     return _first(
         QueueItems.select(*_FIELDS).where(

@@ -33,7 +33,7 @@ from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
 from mcode_exec.turns.settlement import settle_as_dead
 
-_REJECTED_BY: dict[LockKind, RejectionReason] = {
+REJECTED_BY: dict[LockKind, RejectionReason] = {
     "turn": "active-turn",
     "compaction": "compaction-active",
     "maintenance": "session-mutating",
@@ -115,7 +115,7 @@ def _admit(
     if request.item_id is not None and not is_ours:
         return Rejected(reason="item-gone")
     if lock is not None and is_locked:
-        return Rejected(reason=_REJECTED_BY[lock.kind], holder=lock.holder())
+        return Rejected(reason=REJECTED_BY[lock.kind], holder=lock.holder())
     passed = passage(request, item, owner, clock, sessions_dir)
     if passed.is_blocked:
         return Rejected(reason="priority-blocked")
