@@ -22,6 +22,8 @@ Headers = list[tuple[bytes, bytes]]
 
 MAX_MESSAGE = 500
 SHOWN_BODY = 200
+#: how much of an error object that was cut off is searched for its codes
+_SEARCHED = 64 * 1024
 
 
 def from_response(
@@ -93,7 +95,17 @@ def _read_body(body: bytes) -> tuple[ErrorReport, bool]:
         if isinstance(value, dict | list):
             return ErrorReport(value), False
     text = body.lstrip()[:15].lower()
+    if text.startswith(b"{"):
+        return ErrorReport({"error": _codes_in(body)}), False
     return ErrorReport({}), text.startswith((b"<!doctype", b"<html", b"<head", b"<?xml", b"<body"))
+
+
+def _codes_in(body: bytes) -> dict[str, str]:
+    """The codes that an error object names before it is cut off."""
+    import re
+
+    found = re.findall(rb'"(code|type|status)"\s{0,9}:\s{0,9}"([\w.-]{1,100})"', body[:_SEARCHED])
+    return {name.decode(): code.decode("utf-8", "replace") for name, code in reversed(found)}
 
 
 def _may_be_json(body: bytes) -> Iterator[bytes]:

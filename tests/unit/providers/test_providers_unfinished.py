@@ -247,3 +247,18 @@ def test_an_error_body_without_end_is_read_no_further_than_its_bound() -> None:
     head = b"HTTP/1.1 500 No\r\ncontent-type: text/plain\r\n\r\n"
     error = failed([head, *[b"z" * 65536] * 1000, "hold"], first_byte_s=30.0)
     assert (error.code, error.http_status) == ("LLM_UPSTREAM_ERROR", 500)
+
+
+@pytest.mark.parametrize(
+    ("status", "begin", "code"),
+    [
+        ("429 No", b'{"error": {"code": "insufficient_quota", "message": "You exc', "LLM_CREDITS_EXHAUSTED"),
+        ("400 No", b'{"error": {"type": "content_filter", "innererror": {"code": "x"', "LLM_CONTENT_REFUSED"),
+        ("429 No", b'{"error": {"message": "slow do', "LLM_RATE_LIMITED"),
+    ],
+)
+def test_a_code_of_an_error_body_that_is_cut_off_counts(status: str, begin: bytes, code: str) -> None:
+    head = f"HTTP/1.1 {status}\r\ncontent-length: 9999\r\n\r\n".encode()
+    error = failed([head + begin, "close"])
+    assert error.code == code
+    assert begin.decode() in error.message
