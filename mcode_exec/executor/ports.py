@@ -11,9 +11,10 @@ from msgspec import structs
 from mcode_exec.agent.ports import AgentTask, Callee, Steer
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.clock import Clock
-from mcode_exec.errors import ModelCallError
+from mcode_exec.errors import KeyMissingError, ModelCallError
 from mcode_exec.executor.images import RequestImages
 from mcode_exec.output.sink import Sink
+from mcode_exec.providers.failures import MAX_MESSAGE
 from mcode_exec.records.frame import LiveFact, Said
 from mcode_exec.records.history import HistoryRecord, ImageBlock, ToolCallBlock
 from mcode_exec.records.model import Answer, CallCutOff, ModelFact, ModelRequest
@@ -133,14 +134,22 @@ class TurnPorts:
             return self._images.drop_oldest(request.messages)
         # some say it with another status, or inside a 200; 403 is no word on the key itself, 407 a proxy's
         is_refused_key = error.code == "LLM_AUTH_ERROR" and error.http_status not in (403, 407)
-        return is_refused_key and await self._has_new_key()
+        return is_refused_key and await self._has_new_key(error)
 
-    async def _has_new_key(self) -> bool:
-        """Read the key again where it comes from a file or a command; False if it is the one that was refused."""
+    async def _has_new_key(self, refused: ModelCallError) -> bool:
+        """Read the key again where it comes from a file or a command; False if it is the one that was refused.
+
+        One that cannot be read any more leaves the refusal what it is, which says so.
+        """
         endpoint, read_key = self._callee.endpoint, self._callee.read_key
         if read_key is None:
             return False
-        key = await asyncio.to_thread(read_key)
+        try:
+            key = await asyncio.to_thread(read_key)
+        except KeyMissingError as unread:
+            said = f"; the key could not be read anew: {unread.message.rstrip('.')}"
+            refused.args = (refused.message[: MAX_MESSAGE - len(said)] + said, *refused.args[1:])
+            return False
         if key is None or key == endpoint.api_key:
             return False
         self._redactor.add(key)

@@ -171,13 +171,15 @@ def unheld_started(limit: int) -> list[str]:
 
 def newest_change() -> int:
     """Number of the newest change of any session; 0 before the first."""
-    query = SessionChanges.select(SessionChanges.row).order_by(SessionChanges.row.desc()).limit(1)
+    kept = SessionChanges.select(SessionChanges.row).where(SessionChanges.row > 0)
+    query = kept.order_by(SessionChanges.row.desc()).limit(1)
     return next((int(row) for (row,) in tuples(query)), 0)
 
 
 def oldest_change() -> int:
     """Number of the oldest change that is still kept; 0 where there is none."""
-    query = SessionChanges.select(SessionChanges.row).order_by(SessionChanges.row).limit(1)
+    kept = SessionChanges.select(SessionChanges.row).where(SessionChanges.row > 0)
+    query = kept.order_by(SessionChanges.row).limit(1)
     return next((int(row) for (row,) in tuples(query)), 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import Any
 
@@ -113,3 +114,19 @@ def test_a_key_from_a_variable_is_not_asked_for_again(mcode: Mcode, peer: Peer) 
     peer.script(forever(REFUSED))
     mcode.exec("go").check(77)
     assert len(peer.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"), [(": > {key}", "gives nothing"), ("rm {key}", "cannot be read|exit code 1")]
+)
+def test_a_key_that_cannot_be_read_anew_leaves_the_refusal_what_it_is(
+    mcode: Mcode, peer: Peer, source: str, spoil: str, reason: str
+) -> None:
+    command = spoil.format(key=f"{mcode.root}/key")
+    peer.script(call("bash", {"command": command}), forever(REFUSED))
+    run = mcode.exec("go", "--permission", "off", "--output-format", "json").check(77)
+    error = run.result["error"]
+    assert (error["code"], error["httpStatus"]) == ("LLM_AUTH_ERROR", 401)
+    assert "invalid api key" in error["message"]
+    assert re.search(f"the key could not be read anew: .*({reason})", error["message"])
+    assert keys_of(peer) == [OLD, OLD]
