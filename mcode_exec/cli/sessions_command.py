@@ -146,6 +146,29 @@ def show(session: str, limit: int, before: str | None, output_format: str, data_
     return 0
 
 
+@command.command("delete", short_help="Delete sessions for good.")
+@click.argument("sessions", type=SESSION_ID, nargs=-1, required=True)
+@click.option("--output-format", type=click.Choice(["text", "json"]), default="text")
+@data_dir
+def delete(sessions: tuple[str, ...], output_format: str, data_dir: str | None) -> int:
+    """Delete SESSIONS with their sub-agents and side conversations: messages, files, queues.
+
+    A turn that runs is stopped first (exit 75 if it does not end within 5 s; nothing is deleted then). Forks
+    stay, and so do the totals of `mcode usage`. There is no way back: `mcode sessions export` keeps a copy.
+    """
+    from mcode_exec.executor.deletion import delete_sessions
+
+    deleted = await_result(delete_sessions(data_dir, os.environ, sessions))
+    if output_format == "json":
+        from mcode_exec.output.encoding import to_json_line
+
+        emit(to_json_line({"deleted": [session.id for session in deleted]}))
+    else:
+        for session in deleted:
+            notice(f"session {session.id} is deleted")
+    return 0
+
+
 @command.command("export", short_help="Write a session as one JSON document.")
 @click.argument("session", type=SESSION_ID)
 @data_dir

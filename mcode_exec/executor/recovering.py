@@ -38,7 +38,7 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
     signals: int = 0
     #: pids of commands that dead processes had left running
     strays: tuple[int, ...] = ()
-    #: sessions whose deletion a dead process had begun
+    #: sessions whose deletion a dead process had begun, and that are gone now
     deleting: tuple[str, ...] = ()
 
     def __add__(self, other: Report) -> Report:
@@ -70,6 +70,11 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         from mcode_exec.sandbox.strays import end_strays
 
         strays = tuple(ref.pid for ref in await end_strays(dead))
+    deleted: tuple[str, ...] = ()
+    if found.deleting:
+        from mcode_exec.executor.deletion import finish_deletions
+
+        deleted = await finish_deletions(runtime, found.deleting)
     report = Report(
         turns=found.turns,
         sessions=found.sessions,
@@ -78,7 +83,7 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         expired=found.expired,
         signals=found.signals,
         strays=strays,
-        deleting=found.deleting,
+        deleting=deleted,
     )
     return report, found.then
 

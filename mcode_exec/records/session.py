@@ -87,3 +87,5 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: bytes of `messages.jsonl` whose records have their rows; what lies beyond is finished on open
     history_bytes: int = 0
     last_turn_id: str | None = None
+    #: owner token of the process that deletes it; no turn is admitted any more
+    deleting_by: str | None = None

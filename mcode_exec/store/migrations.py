@@ -105,6 +105,8 @@ CREATE INDEX turn_signals_turn ON turn_signals (turn_id, state, row);
 CREATE INDEX turn_signals_message ON turn_signals (message_id) WHERE message_id IS NOT NULL;
 CREATE INDEX turn_signals_session ON turn_signals (session_id, row);
 ALTER TABLE turn_receipts ADD COLUMN is_dispatched INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN deleting_by TEXT;
+CREATE INDEX sessions_deleting ON sessions (deleting_by) WHERE deleting_by IS NOT NULL;
 CREATE INDEX sessions_parent ON sessions (parent_id) WHERE parent_id IS NOT NULL;
 ALTER TABLE messages ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
 UPDATE messages SET revision = row;

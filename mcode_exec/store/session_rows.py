@@ -10,11 +10,15 @@ from peewee import IntegerField, fn
 from mcode_exec.records.session import Project, Session
 from mcode_exec.store.statement import Statement, Updates
 from mcode_exec.store.tables import (
+    ClientRequests,
+    Messages,
     Projects,
     Repositories,
     SessionChanges,
     SessionLocks,
     Sessions,
+    Tombstones,
+    TurnReceipts,
     dicts,
     tuples,
 )
@@ -194,6 +198,47 @@ def changes_after(row: int, limit: int) -> list[tuple[int, str, str, int]]:
         .limit(limit)
     )
     return [(number, session_id, kind, at_ms) for number, session_id, kind, at_ms in tuples(query)]
+
+
+_DELETING = Statement(
+    lambda limit: (
+        Sessions.select(Sessions.id, Sessions.deleting_by)
+        .where(Sessions.deleting_by.is_null(False))
+        .limit(limit)
+    ),
+    int,
+)
+
+
+def deleting_sessions(limit: int) -> list[tuple[str, str]]:
+    """(id, owner token of the deleter) of sessions whose deletion was begun."""
+    return [(session_id, owner) for session_id, owner in _DELETING.tuples(limit)]
+
+
+def internal_children(session_id: str) -> list[str]:
+    """Ids of the sub-agents and side conversations of a session."""
+    query = Sessions.select(Sessions.id).where(
+        (Sessions.parent_id == session_id) & Sessions.session_kind.in_(("task", "peek"))
+    )
+    return [child for (child,) in tuples(query)]
+
+
+def delete_rows(session_id: str, limit: int) -> bool:
+    """Delete some of a session's messages and receipts; False when none is left."""
+    left = False
+    for table, key in ((Messages, Messages.row), (TurnReceipts, TurnReceipts.sequence)):
+        some = table.select(key).where(table.session_id == session_id).limit(limit)
+        left = table.delete().where(key.in_(some)).execute() == limit or left
+    return left
+
+
+def delete_session(session: Session, at_ms: int) -> None:
+    """Delete what is left of a session, its totals of usage apart; one that was imported leaves its tombstone."""
+    for table in (ClientRequests, SessionLocks):
+        table.delete().where(table.session_id == session.id).execute()
+    if session.origin != "local-runtime":
+        Tombstones.replace(session_id=session.id, origin=session.origin, at_ms=at_ms).execute()
+    Sessions.delete().where(Sessions.id == session.id).execute()
 
 
 def count_sessions() -> int:

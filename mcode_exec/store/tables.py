@@ -78,6 +78,8 @@ class Sessions(Table):
     activity_ms = BigIntegerField()
     archived_ms = BigIntegerField(null=True)
     compacting_ms = BigIntegerField(null=True)
+    #: owner token of the process that deletes it: sealed from then on
+    deleting_by = TextField(null=True)
 
     class Meta:
         table_name = "sessions"

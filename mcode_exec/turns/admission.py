@@ -99,9 +99,9 @@ def _admit(
         return Rejected(reason="invalid-session")
     lock = turn_rows.find_lock(session.id)
     is_locked = lock is not None and is_held(lock, owner, clock, lease_s)
-    if lock is not None and lock.kind == "deletion":
+    if session.deleting_by is not None:
         # Sealed, whoever began it: a deletion that was cut short is finished, not undone.
-        return Rejected(reason="deleting", holder=lock.holder())
+        return Rejected(reason="deleting", holder=None if lock is None else lock.holder())
     answered, attempt = _duplicate(request, lock, owner, lambda held: is_held(held, owner, clock, lease_s))
     if answered is not None:
         return answered

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import BusyError
-from mcode_exec.store import turn_rows
+from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import LEASE_S
@@ -40,7 +40,12 @@ async def maintenance(store: Store, owner: Owner, session_id: str, clock: Clock)
         pid=owner.pid,
         host=owner.host,
     )
-    if not await store.write(lambda: turn_rows.insert_lock(wanted)):
+
+    def transaction() -> bool:
+        session = session_rows.find_session(session_id)
+        return session is not None and session.deleting_by is None and turn_rows.insert_lock(wanted)
+
+    if not await store.write(transaction):
         raise BusyError(f"session {session_id} is busy; its files are worked on only while nothing runs")
     try:
         yield

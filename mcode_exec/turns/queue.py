@@ -89,6 +89,8 @@ async def add(
         session = session_rows.find_session(session_id)
         if session is None:
             raise SessionError(f"there is no session {session_id} that could run")
+        if session.deleting_by is not None:
+            raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
         known = None if turn_id is None else queue_rows.find_by_turn(turn_id)
         if known is not None:
             return _same(known, digest, f"turn id {turn_id}"), False

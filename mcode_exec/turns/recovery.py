@@ -79,12 +79,14 @@ class _Left(Struct, frozen=True, kw_only=True):
     removals: list[str]
     expired: list[QueueItem]
     signals: list[TurnSignal]
+    #: sessions whose deleter is gone
+    deleting: list[str]
     then: Place | None
 
     @property
     def is_nothing(self) -> bool:
         found = (self.locks, self.orphans, self.claims, self.places, self.drainers, self.removals)
-        return not any((*found, self.expired, self.signals))
+        return not any((*found, self.expired, self.signals, self.deleting))
 
 
 async def recover(
@@ -140,6 +142,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
         removals=[item_id for item_id, waiter in removals if is_dead(waiter)],
         expired=expired,
         signals=[signal for _, signal in signals if _is_unheard(signal, now_ms)],
+        deleting=[one for one, deleter in session_rows.deleting_sessions(BATCH) if is_dead(deleter)],
         then=then,
     )
 
@@ -151,7 +154,7 @@ def _last(page: Sequence[Any], before: Any, key: Callable[[Any], Any]) -> Any:
 def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> Recovered:
     """Everything was judged before: only what is still as it was then is ended."""
     now_ms = clock.now_ms()
-    turns, deleting = _end_turns(left.locks, now_ms, sessions_dir)
+    turns = _end_turns(left.locks, now_ms, sessions_dir)
     sessions = 0
     for session_id in left.orphans:
         session = session_rows.find_session(session_id)
@@ -168,7 +171,7 @@ def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> R
         take_out(item, "expired", now_ms)
     return Recovered(
         dead_owners=tuple({lock.owner for lock in left.locks}),
-        deleting=deleting,
+        deleting=tuple(left.deleting),
         turns=turns,
         sessions=sessions,
         claims=claims,
@@ -179,20 +182,17 @@ def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> R
     )
 
 
-def _end_turns(dead: list[Lock], now_ms: int, sessions_dir: str) -> tuple[int, tuple[str, ...]]:
-    """How many turns were ended; and the sessions whose deletion is to be finished, which stay sealed until then."""
+def _end_turns(dead: list[Lock], now_ms: int, sessions_dir: str) -> int:
     turns = 0
-    deleting = []
     for lock in dead:
-        if not turn_rows.holds_lock(lock.session_id, lock.token):
-            continue
-        if lock.kind == "deletion":
-            deleting.append(lock.session_id)
+        # Only the very lock that was judged: another process may have been quicker.  What a deletion holds
+        # stays held until that is finished.
+        if lock.kind == "deletion" or not turn_rows.holds_lock(lock.session_id, lock.token):
             continue
         settle_as_dead(lock, now_ms, sessions_dir)
         turn_rows.delete_lock(lock.session_id, lock.token)
         turns += 1
-    return turns, tuple(deleting)
+    return turns
 
 
 def _give_back(judged: QueueItem, owner: Owner, clock: Clock, sessions_dir: str) -> bool:

@@ -128,14 +128,15 @@ def _words(item: QueueItem) -> str:
 
 
 def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: McodeError | None) -> Steered:
-    if session_rows.find_session(session_id) is None:
+    session = session_rows.find_session(session_id)
+    if session is None:
         raise SessionError(f"there is no session {session_id} that could run")
+    if session.deleting_by is not None:
+        raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
     known = _known(session_id, words)
     if known is not None:
         return Steered(signal=known, is_duplicate=True)
     lock = turn_rows.find_lock(session_id)
-    if lock is not None and lock.kind == "deletion":
-        raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
     if lock is not None and not is_held(lock, owner, clock):
         lock = None
     begun = _begun(words, None if lock is None else lock.turn_id)
