@@ -38,6 +38,7 @@ from mcode_exec.records.history import Block, HistoryRecord, Message, TextBlock
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef, ToolSchema
 from mcode_exec.records.result import LimitHit, Result
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.commit import CommitDoor
@@ -48,6 +49,7 @@ from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import has_earlier_work, transcript
 from mcode_exec.store.database import Patience
 from mcode_exec.turns.execution import execute
+from mcode_exec.turns.steering import notices_of
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -124,6 +126,7 @@ class TurnRun:
         fault("after-admission")
         started_s = self._runtime.clock.monotonic_s()
         try:
+            left: list[TurnSignal] = []
             result = await execute(
                 store=self._runtime.store,
                 accepted=self._accepted,
@@ -133,9 +136,11 @@ class TurnRun:
                 clock=self._runtime.clock,
                 patience=self._patience,
                 is_in_history=self._is_in_history,
+                left=left,
             )
             fault("after-settlement")
             await self._finish_watching()
+            await self._say_notices(notices_of(left))
             await self._say_end(result, int((self._runtime.clock.monotonic_s() - started_s) * 1000))
             return result
         finally:

@@ -15,6 +15,7 @@ from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock
 from mcode_exec.errors import InternalError, LeaseLostError, LimitReachedError, McodeError
 from mcode_exec.faults import fault
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.store.database import Patience, Store
 from mcode_exec.turns.lease import LEASE_S, RENEW_S, LeaseKeeper
@@ -38,10 +39,13 @@ async def execute(
     lease_s: float = LEASE_S,
     renew_s: float = RENEW_S,
     is_in_history: Callable[[str], bool] | None = None,
+    left: list[TurnSignal] | None = None,
 ) -> R:
     """Run `loop` under the lease and settle the turn with what `conclude` makes of its ending.
 
     `loop` is called again, to go on, when words came for an answered turn before it was settled.
+
+    `left`: gets the steers that the turn did not take.
 
     `conclude` returns the result and its encoded form for the receipt; it is
     called a second time, with the storage error, if settlement itself fails.
@@ -69,6 +73,7 @@ async def execute(
             clock=clock,
             patience=patience,
             is_in_history=is_in_history,
+            left=left,
         )
 
     while True:
@@ -91,6 +96,8 @@ async def execute(
                 result, encoded = await conclude(ending)
                 await settled(ending, encoded)
         except McodeError as error:
+            if left is not None:
+                left.clear()  # nothing of it was written
             if ending.outcome == "aborted":
                 return result  # what ended it stays the answer; the next process settles the rest
             # The turn's end could not be written: the result says so, whatever the model answered.

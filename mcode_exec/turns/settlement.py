@@ -14,6 +14,7 @@ from typing import Any, Literal
 from mcode_exec.clock import Clock
 from mcode_exec.errors import McodeError
 from mcode_exec.records.queue import PauseReason
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Ending
 from mcode_exec.sessions.unfinished import Unfinished
 from mcode_exec.store import queue_rows, session_rows, turn_rows
@@ -43,8 +44,11 @@ async def settle(
     clock: Clock,
     patience: Patience | None = None,
     is_in_history: Callable[[str], bool] | None = None,
+    left: list[TurnSignal] | None = None,
 ) -> Settled:
     """Write the outcome, release the session.
+
+    `left`: gets the steers that the turn did not take.
 
     `is_in_history`: what the turn knows to be there, else the file is asked for what rows leave open.
 
@@ -56,7 +60,11 @@ async def settle(
 
     def transaction() -> Settled:
         known = is_in_history or Unfinished(store.sessions_dir, session_id)
-        return _settle(session_id, turn_id, lease_token, ending, result, clock.now_ms(), known)
+        untaken: list[TurnSignal] = []
+        settled = _settle(session_id, turn_id, lease_token, ending, result, clock.now_ms(), known, untaken)
+        if left is not None:
+            left[:] = untaken
+        return settled
 
     try:
         return await store.write(transaction, patience)
@@ -72,6 +80,7 @@ def _settle(
     result: bytes,
     now_ms: int,
     is_in_history: Callable[[str], bool],
+    left: list[TurnSignal],
 ) -> Settled:
     code = ending.error.code if isinstance(ending.error, McodeError) else None
     if ending.error is not None and code is None:
@@ -97,7 +106,7 @@ def _settle(
     if not is_ours:
         return "lost"
     turn_rows.delete_lock(session_id, lease_token)
-    end_signals(turn_id, now_ms, is_in_history)
+    left += end_signals(turn_id, now_ms, is_in_history)
     _settle_queue(session_id, turn_id, ending, now_ms, is_in_history)
     return "settled"
 

@@ -10,9 +10,9 @@ Source: turn-system notes, steering.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import BusyError, McodeError, SessionError
@@ -30,6 +30,7 @@ from mcode_exec.turns.queue import append, check_size, get_queued, take_out
 #: whose words a queued item's are; source: turn-system notes, steering
 QUEUE_PRODUCER = "queue-immediate-send"
 MAX_PENDING = MAX_ITEMS  # of one turn: they may become queue items
+_TOLD_CHARS = 60  # of a steer, where it is named
 DROPPED_AT_END = "the turn ended before it could take this"
 
 
@@ -221,23 +222,35 @@ def holds_close(turn_id: str) -> bool:
     return any(signal.is_machine for signal in signal_rows.pending(turn_id, "steer"))
 
 
-def end_signals(turn_id: str, clock_ms: int, is_in_history: Callable[[str], bool]) -> int:
+def end_signals(turn_id: str, clock_ms: int, is_in_history: Callable[[str], bool]) -> list[TurnSignal]:
     """Say what becomes of a turn's signals when it is over; inside the transaction that settles it.
 
     `is_in_history`: whether a message stands there although its row may not.
-    Returns how many steers became queue items.
+    Returns the steers that the turn did not take, with what became of each.
     """
-    requeued = 0
+    left: list[TurnSignal] = []
     for signal in signal_rows.pending(turn_id):
         if signal.message_id is None or is_in_history(signal.message_id):
             signal_rows.settle_signal(signal.id, "consumed", clock_ms)
         elif signal.is_machine:
             signal_rows.settle_signal(signal.id, "dropped", clock_ms, reason=DROPPED_AT_END)
+            left.append(structs.replace(signal, state="dropped"))
         else:
             item = _as_item(signal, clock_ms)
             signal_rows.settle_signal(signal.id, "requeued", clock_ms, item_id=item.id)
-            requeued += 1
-    return requeued
+            left.append(structs.replace(signal, state="requeued", item_id=item.id))
+    return left
+
+
+def notices_of(left: Iterable[TurnSignal]) -> Iterator[tuple[str, str]]:
+    """(code, message) for people, of each steer that a turn did not take."""
+    for signal in left:
+        said = f"what {signal.producer} said too late ({signal.text[:_TOLD_CHARS]!r})"
+        if signal.state == "requeued":
+            look = f"`mcode queue list {signal.session_id}` shows it"
+            yield "steer.queued", f"{said} waits in the queue as {signal.item_id}; {look}"
+        else:
+            yield "steer.dropped", f"{said} is dropped: {DROPPED_AT_END}"
 
 
 def _as_item(signal: TurnSignal, now_ms: int) -> QueueItem:

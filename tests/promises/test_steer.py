@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 from dataclasses import replace
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.promises.test_events import check_stream, schemas  # noqa: F401 - a fixture
 from tests.promises.test_when_busy import busy_session, echo, items, prompts, wait_until
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer
 from tests.support.running import Running
-from tests.support.steps import Gate, call, drip, forever, gated, say
+from tests.support.steps import Gate, answer, call, drip, forever, gated, say, status
 
 JSON = ("--output-format", "json")
 LINES = ("--output-format", "stream-json")
@@ -94,9 +96,11 @@ def test_a_person_too_late_for_the_last_step_waits_in_the_queue(mcode: Mcode, pe
     session, first, gate = busy_session(mcode, peer)
     steer(mcode, session, "too late")
     gate.open()
-    assert first.finish().check().result["output"] == "first"
+    run = first.finish().check()
+    assert run.result["output"] == "first"
     assert prompts(mcode) == ["begin"]
     (item,) = items(mcode)
+    assert f"'too late') waits in the queue as {item['id']}" in run.err
     assert item["source"] == "steer"
     (row,) = signals(mcode)
     assert (row["state"], row["item_id"]) == ("requeued", item["id"])
@@ -141,6 +145,22 @@ def test_a_machine_s_words_behind_the_last_look_are_taken_before_the_turn_is_set
     assert running.finish().check().result["output"] == "echo deployed"
     assert prompts(mcode)[-1] == "deployed"
     assert signals(mcode)[0]["state"] == "consumed"
+
+
+def test_a_failed_turn_says_what_it_has_dropped(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(gated(status(400, {"error": {"type": "invalid_request_error", "message": "no"}}), gate))
+    running = mcode.start("exec", "begin", *LINES)
+    gate.wait_reached()
+    (row,) = mcode.query("SELECT id FROM sessions")
+    steer(mcode, row["id"], "deployed", "--machine", "--producer", "ci")
+    steer(mcode, row["id"], "from a person")
+    gate.open()
+    run = running.finish().check(4)
+    told = {event["code"]: event["message"] for event in run.of_type("notice")}
+    assert "what ci said too late ('deployed') is dropped" in told["steer.dropped"]
+    assert "waits in the queue" in told["steer.queued"]
+    assert mcode.query("SELECT reason FROM queue_pauses") == [{"reason": "turn-final-failure"}]
 
 
 def test_words_during_a_streaming_call_are_taken_at_the_next_boundary(mcode: Mcode, peer: Peer) -> None:
@@ -353,3 +373,28 @@ def test_nothing_to_say_is_an_error(mcode: Mcode, peer: Peer) -> None:
     assert mcode.run("steer", "mvs_12345678", "x", "--idempotency-key", "").check(2).err
     unknown = mcode.run("steer", "mvs_" + "0" * 32, "x", *JSON).check(4)
     assert unknown.result["error"]["code"] == "session_not_found"
+
+
+def test_a_reader_that_fell_behind_hears_of_the_words_and_the_schema_knows_them(
+    mcode: Mcode,
+    peer: Peer,
+    schemas: dict[str, Any],  # noqa: F811
+) -> None:
+    go = mcode.root / "go"
+    flood = say("z" * 96_000)
+    waits = call("bash", {"command": f"until [ -e {go} ]; do sleep 0.02; done"})
+    then = call("bash", {"command": "true"})
+    peer.script(answer(flood, waits, piece=20), answer(flood, then, piece=20), say("the end"))
+    running = mcode.start("exec", "begin", *LINES, stdout=(pipe := os.pipe())[1])
+    os.close(pipe[1])
+    wait_until(lambda: _has_shell(mcode), "no command runs")
+    (row,) = mcode.query("SELECT id FROM sessions")
+    steer(mcode, row["id"], "look left")
+    go.touch()
+    wait_until(lambda: not mcode.query("SELECT * FROM session_locks"), "the turn goes on")
+    with open(pipe[0], "rb") as reader:
+        events = [json.loads(line) for line in reader]
+    running.finish().check()
+    check_stream(events, schemas)
+    assert [event for event in events if event.get("code") == "stream.resync"]
+    assert [event["text"] for event in events if event["type"] == "steer.accepted"] == ["look left"]
