@@ -6,12 +6,37 @@ import os
 
 import click
 
-from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format
+from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 
 _COLUMNS = {"state": "", "name": "CHECK", "detail": "DETAIL"}
 
 
-@click.command("doctor", short_help="What would stop a run here, and why.")
+_LOCK_COLUMNS = {
+    "what": "WHAT",
+    "sessionId": "SESSION",
+    "kind": "KIND",
+    "turnId": "TURN",
+    "pid": "PID",
+    "host": "HOST",
+    "since": "SINCE",
+    "until": "LEASE UNTIL",
+    "state": "STATE",
+    "why": "WHY",
+}
+
+
+@click.command(
+    "doctor",
+    short_help="What would stop a run here, and why.",
+    epilog="""\b
+Examples:
+  mcode doctor
+  mcode doctor --model acme/big-1
+  mcode doctor --locks         who holds which session, and why it is believed alive or dead""",
+)
+@click.option(
+    "--locks", is_flag=True, help="Instead: locks, claims, places in line, drainers; nothing is changed."
+)
 @click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
 @click.option(
     "--model", metavar="P/M[#V]", help="The model that a run would name [default: the configured one]."
@@ -21,6 +46,7 @@ _COLUMNS = {"state": "", "name": "CHECK", "detail": "DETAIL"}
 @list_format
 @data_dir
 def command(
+    locks: bool,
     cwd: str | None,
     model: str | None,
     config: str | None,
@@ -29,6 +55,8 @@ def command(
     data_dir: str | None,
 ) -> int:
     """Check data directory, store, configuration, providers and tools; exit 4 if something would stop a run."""
+    if locks:
+        return _show_locks(data_dir, output_format)
     from mcode_exec.executor.doctor import doctor
     from mcode_exec.output.tables import render
 
@@ -51,3 +79,22 @@ def command(
     else:
         emit(render(rows, output_format, name="checks", columns=_COLUMNS))
     return 4 if any(check.ok is False for check in checks) else 0
+
+
+def _show_locks(data_dir: str | None, output_format: str) -> int:
+    """Pid and host are for people; whether a holder lives is told by its liveness file alone."""
+    import msgspec
+
+    from mcode_exec.executor.locks import held_locks
+    from mcode_exec.output.tables import render
+    from mcode_exec.output.transcript import local_time
+
+    rows = [msgspec.to_builtins(held) for held in await_result(held_locks(data_dir, os.environ))]
+    if output_format == "table":
+        for row in rows:
+            row["since"] = local_time(row["sinceMs"]) if row["sinceMs"] is not None else None
+            row["until"] = local_time(row["untilMs"]) if row["untilMs"] is not None else None
+        if not rows:
+            notice("nothing is held")
+    emit(render(rows, output_format, name="locks", columns=_LOCK_COLUMNS))
+    return 0

@@ -20,6 +20,7 @@ from mcode_exec.errors import (
     ModelCallError,
     StoreFailedError,
 )
+from mcode_exec.executor.retrying import Retry
 from mcode_exec.records.turn import Accepted, Ending, Rejected
 from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.turns.admission import admit
@@ -456,3 +457,25 @@ def test_more_than_a_batch_of_sessions_is_interrupted_batch_after_batch(world: W
     assert (found.sessions, found.then is None) == (BATCH, False)
     assert world.recover(us).sessions == 5
     assert world.recover(us) == Recovered()
+
+
+def test_a_retry_that_another_turn_has_overtaken_is_refused_inside_admission(world: World) -> None:
+    session, owner = world.session(), world.owner()
+    first = world.do(admit(world.store, owner, request(session.id, "turn_1"), world.clock))
+    assert isinstance(first, Accepted)
+    plan = Retry(mode="resubmit", session_id=session.id, receipt=first.receipt, last_turn_id="turn_1")
+    Run(world, first).to_end(raising(ValueError("no")))
+    again = Run(world, accepted_as(world, session.id, "turn_2", plan))
+    again.to_end(raising(ValueError("no")))
+    late = world.do(
+        admit(world.store, owner, request(session.id, "turn_3"), world.clock, policies=(plan.policy(),))
+    )
+    assert isinstance(late, Rejected)
+    assert (late.reason, "retry" in (late.detail or "")) == ("policy", True)
+
+
+def accepted_as(world: World, session_id: str, turn_id: str, plan: Retry) -> Accepted:
+    wanted = request(session_id, turn_id, source="retry", priority="retry-continuation")
+    answer = world.do(admit(world.store, world.owner(), wanted, world.clock, policies=(plan.policy(),)))
+    assert isinstance(answer, Accepted)
+    return answer
