@@ -129,7 +129,14 @@ _SELECTORS = {
 _FILES = ("events_file", "result_file", "output_file", "session_id_file")
 
 #: what somebody else's process cannot do for this one
-_NOT_QUEUED = {"timeout": "--timeout", "output_file": "-o", "ephemeral": "--ephemeral"}
+_NOT_QUEUED = {
+    "timeout": "--timeout",
+    "output_file": "-o",
+    "ephemeral": "--ephemeral",
+    "system_prompt_file": "--system-prompt-file",
+    "env": "--env",
+    "record": "--record",
+}
 
 #: further flags that name something, and cannot name nothing (an unset variable in a script)
 _NAMES = {

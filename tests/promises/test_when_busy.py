@@ -216,3 +216,17 @@ def test_the_same_request_waits_once_and_is_replayed(mcode: Mcode, peer: Peer) -
     assert sorted(result["replayed"] for result in results) == [False, True, True]
     assert prompts(mcode) == ["begin", "w"]
     assert items(mcode) == []
+
+
+def test_what_nobody_else_can_do_is_not_queued(mcode: Mcode, peer: Peer) -> None:
+    for flags in (
+        ("--timeout", "5s"),
+        ("-o", "out"),
+        ("--ephemeral",),
+        ("--env", "X"),
+        ("--record", "tape"),
+        ("--system-prompt-file", "f"),
+    ):
+        run = mcode.exec("x", "--when-busy", "queue", *flags).check(2)
+        assert "cannot be combined" in run.err
+    assert len(peer.calls) == 0
