@@ -85,7 +85,9 @@ def _message_of(error: click.UsageError) -> str:
         from mcode_exec.cli.near_names import suggestion
 
         params = [
-            param for param in error.ctx.command.get_params(error.ctx) if not getattr(param, "hidden", False)
+            param
+            for param in error.ctx.command.get_params(error.ctx)
+            if isinstance(param, click.Option) and not param.hidden
         ]
         names = [name for param in params for name in (*param.opts, *param.secondary_opts)]
         return f"No such option {error.option_name!r}.{suggestion(error.option_name, names)}".rstrip(".")

@@ -266,6 +266,24 @@ def test_exec_hands_its_prompt_to_the_running_turn(mcode: Mcode, peer: Peer) -> 
     assert prompts(mcode) == ["begin", "by exec"]
 
 
+def test_exec_waits_for_its_own_request_and_does_not_say_it_to_itself(mcode: Mcode, peer: Peer) -> None:
+    peer.script(say("begun"))
+    session = mcode.exec("begin", *JSON).check().result["sessionId"]
+    flags = ("--session", session, "--when-busy", "steer", "--request-id", "r", *JSON)
+    gate = Gate()
+    peer.script(gated(say("done"), gate))
+    running = mcode.start("exec", "once", *flags)
+    gate.wait_reached()
+    again = mcode.start("exec", "once", *flags)
+    refused = mcode.exec("other", *flags).check(4)
+    assert refused.result["error"]["code"] == "turn_ingress_conflict"
+    gate.open()
+    results = [one.finish().check().result for one in (running, again)]
+    assert [(one["output"], one["replayed"]) for one in results] == [("done", False), ("done", True)]
+    assert prompts(mcode) == ["begin", "once"]
+    assert signals(mcode) == []
+
+
 def test_a_storm_of_words_is_taken_once_each(mcode: Mcode, peer: Peer) -> None:
     session, running, go = in_a_tool(mcode, peer)
     storm = [
