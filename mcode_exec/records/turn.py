@@ -13,7 +13,9 @@ from mcode_exec.records.session import Session
 Source = Literal["api", "cron", "job", "steer", "retry"]
 LockKind = Literal["turn", "compaction", "maintenance", "deletion"]
 Outcome = Literal["completed", "waiting", "aborted", "failed"]
+SOURCES: frozenset[Source] = frozenset(("api", "cron", "job", "steer", "retry"))
 RejectionReason = Literal[
+    "invalid-input",
     "invalid-session",
     "deleting",
     "ingress-conflict",

@@ -16,6 +16,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.session import Session
 from mcode_exec.records.turn import (
+    SOURCES,
     Accepted,
     Admission,
     LockKind,
@@ -94,6 +95,8 @@ def _admit(
     policies: Sequence[Policy],
     sessions_dir: str,
 ) -> Admission:
+    if request.source not in SOURCES:
+        return Rejected(reason="invalid-input")
     session = session_rows.find_session(request.session_id)
     if session is None or session.runtime != "pi-agent":
         return Rejected(reason="invalid-session")

@@ -479,3 +479,27 @@ def accepted_as(world: World, session_id: str, turn_id: str, plan: Retry) -> Acc
     answer = world.do(admit(world.store, world.owner(), wanted, world.clock, policies=(plan.policy(),)))
     assert isinstance(answer, Accepted)
     return answer
+
+
+def test_a_source_that_is_not_on_the_list_is_refused(world: World) -> None:
+    session = world.session()
+    asked = request(session.id, "turn_1", source="somebody")
+    assert world.do(admit(world.store, world.owner(), asked, world.clock)) == Rejected(reason="invalid-input")
+    assert world.lock(session.id) is None
+
+
+def test_the_first_policy_that_refuses_counts_and_nothing_is_left_of_the_submission(world: World) -> None:
+    session = world.session()
+    asked: list[str] = []
+
+    def policy(name: str, answer: str | None) -> Callable[[Any], str | None]:
+        return lambda request: asked.append(name) or answer
+
+    policies = (policy("one", None), policy("two", "not on Fridays"), policy("three", "never"))
+    answer = world.do(
+        admit(world.store, world.owner(), request(session.id, "turn_1"), world.clock, policies=policies)
+    )
+    assert answer == Rejected(reason="policy", detail="not on Fridays")
+    assert asked == ["one", "two"]
+    assert world.lock(session.id) is None
+    assert world.find_session(session.id).status == "idle"
