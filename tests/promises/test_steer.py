@@ -131,6 +131,11 @@ def test_a_machine_s_words_behind_the_last_look_are_taken_before_the_turn_is_set
     running = mcode.start("exec", "begin", *JSON)
     gate.wait_reached()
     (row,) = mcode.query("SELECT session_id, turn_id FROM session_locks")
+    history = mcode.session_dir() / "messages.jsonl"
+    wait_until(
+        lambda: mcode.query("SELECT history_bytes AS n FROM sessions")[0]["n"] == history.stat().st_size,
+        "the rows of what was said so far are not written",
+    )
     store = sqlite3.connect(mcode.data / "mcode.db", isolation_level=None)
     store.execute("BEGIN IMMEDIATE")  # rows and settlement wait, history does not
     gate.open()
