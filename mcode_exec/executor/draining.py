@@ -20,8 +20,8 @@ from mcode_exec.executor.delivery_sink import DeliverySink
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.sessions import finding
-from mcode_exec.store import queue_rows
-from mcode_exec.store.queue_rows import EVERY_SESSION
+from mcode_exec.store import queue_rows, queue_state_rows
+from mcode_exec.store.queue_state_rows import EVERY_SESSION
 from mcode_exec.turns import claims, queue
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class _Drainer:
         wanted = [self._only] if self._only is not None else await self._with_items()
 
         def counters() -> list[tuple[str, int]]:
-            return [(one, queue_rows.find_wake(one)) for one in wanted if queue_rows.has_items(one)]
+            return [(one, queue_state_rows.find_wake(one)) for one in wanted if queue_rows.has_items(one)]
 
         due = []
         for session_id, counter in await self._store.read(counters):
@@ -176,7 +176,7 @@ class _Drainer:
         def look() -> SessionEnd:
             if not queue_rows.count_delivered(session_id):
                 return "empty"
-            return "paused" if queue_rows.find_pause(session_id) is not None else "busy"
+            return "paused" if queue_state_rows.find_pause(session_id) is not None else "busy"
 
         return await self._store.read(look)
 

@@ -15,7 +15,7 @@ from mcode_exec import paths
 from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.records.queue import QueueItem
-from mcode_exec.store import queue_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import is_expired
@@ -79,7 +79,9 @@ class _Look:
         waiting = _pages(lambda after: queue_rows.waiting_items(after, _PAGE), ("", 0), lambda row: row[:2])
         for session_id, _, item_id, owner in waiting:
             yield self._plain("place", session_id, owner, item_id=item_id)
-        draining = _pages(lambda after: queue_rows.all_drainers(after, _PAGE), ("", ""), lambda row: row[:2])
+        draining = _pages(
+            lambda after: queue_state_rows.all_drainers(after, _PAGE), ("", ""), lambda row: row[:2]
+        )
         for session_id, owner, since_ms in draining:
             yield self._plain("drainer", session_id, owner, since_ms=since_ms)
 

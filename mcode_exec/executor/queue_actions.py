@@ -18,7 +18,7 @@ from mcode_exec.records.queue import Pause, QueueItem, QueuePayload
 from mcode_exec.sessions import finding
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.layout import history_paths
-from mcode_exec.store import queue_rows
+from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import queue
 from mcode_exec.turns.delivery import is_drained
 
@@ -43,7 +43,7 @@ async def list_items(data_dir: str | None, env: Mapping[str, str], session: str 
         sessions = {item.session_id for item in items}
 
         def look() -> Line:
-            pauses = {one: queue_rows.find_pause(one) for one in sessions}
+            pauses = {one: queue_state_rows.find_pause(one) for one in sessions}
             return Line(
                 items=items,
                 pauses={one: pause for one, pause in pauses.items() if pause is not None},

@@ -25,7 +25,7 @@ from mcode_exec.records.event import TurnQueued
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.queue import QueueItem, Removal
 from mcode_exec.records.turn import Accepted, Replayed, TurnRequest
-from mcode_exec.store import queue_rows
+from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.recovery import recover
@@ -148,7 +148,7 @@ class _Waiter:
         Raises: SessionError, BusyError where somebody or something took it away.
         """
         item = self._item
-        removal = await self._store.read(lambda: queue_rows.find_removal(item.id))
+        removal = await self._store.read(lambda: queue_state_rows.find_removal(item.id))
         if removal is not None and removal.reason == "merged":
             return Left(result=steered_into(self._invocation, item.session_id, removal.turn_id))
         if removal is not None and removal.reason in ("cancelled", "taken-back"):

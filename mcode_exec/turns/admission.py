@@ -25,7 +25,7 @@ from mcode_exec.records.turn import (
     Replayed,
     TurnRequest,
 )
-from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.fence import Passage, passage
@@ -220,7 +220,7 @@ def _accept(
     cleared = 0
     if request.clears_paused and passed.is_paused:
         cleared = queue_rows.delete_delivered(session.id)
-        queue_rows.delete_pause(session.id)
+        queue_state_rows.delete_pause(session.id)
     changes = _session_changes(session, request, now_ms)
     session_rows.update_session(request.session_id, **changes)
     return Accepted(

@@ -11,7 +11,7 @@ import os
 from mcode_exec.clock import Clock
 from mcode_exec.records.queue import CLAIM_S, QueueItem
 from mcode_exec.sessions.unfinished import Unfinished
-from mcode_exec.store import queue_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.delivery import give_back, is_live, requeue
 from mcode_exec.turns.lease import is_held
@@ -30,7 +30,7 @@ async def claim_next(
     token = _token()
 
     def transaction() -> QueueItem | None:
-        if queue_rows.find_pause(session_id) is not None:
+        if queue_state_rows.find_pause(session_id) is not None:
             return None
         if is_delivering(session_id, owner, clock, store.sessions_dir):
             return None

@@ -13,7 +13,7 @@ import os
 from mcode_exec.clock import Clock
 from mcode_exec.errors import SessionError
 from mcode_exec.records.session import Session
-from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import LEASE_S, is_held
@@ -120,7 +120,7 @@ async def delete_rows(store: Store, session: Session, clock: Clock) -> None:
     def queue() -> None:
         for item in queue_rows.page_items(session.id, limit=_MAX_ITEMS):
             take_out(item, "deleting", clock.now_ms())
-        queue_rows.delete_all(session.id)
+        queue_state_rows.delete_all(session.id)
         signal_rows.delete_all(session.id)
 
     await store.write(queue)

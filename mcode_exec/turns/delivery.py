@@ -12,7 +12,7 @@ from collections.abc import Callable
 from mcode_exec.clock import Clock
 from mcode_exec.ids import new_turn_id, user_message_id
 from mcode_exec.records.queue import CLAIM_S, QueueItem
-from mcode_exec.store import queue_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
 from mcode_exec.turns.owner import Owner
 
 MAX_EARLIER = 20  # turn ids that a redelivered item remembers
@@ -20,7 +20,7 @@ MAX_EARLIER = 20  # turn ids that a redelivered item remembers
 
 def is_drained(session_id: str, owner: Owner) -> bool:
     """Whether a live process stands behind the session's items; inside a transaction."""
-    return any(owner.is_alive(drainer) for drainer in queue_rows.drainers(session_id))
+    return any(owner.is_alive(drainer) for drainer in queue_state_rows.drainers(session_id))
 
 
 def is_live(item: QueueItem, owner: Owner, clock: Clock) -> bool:

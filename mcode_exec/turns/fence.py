@@ -14,7 +14,7 @@ from msgspec import Struct
 from mcode_exec.clock import Clock
 from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.turn import PASSING, TurnRequest
-from mcode_exec.store import queue_rows
+from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns.claims import is_delivering
 from mcode_exec.turns.delivery import is_drained
 from mcode_exec.turns.owner import Owner
@@ -54,7 +54,7 @@ def passage(
         return _FREE  # it is the queue's own turn
     if not queue_rows.has_delivered_before(request.session_id, place, clock.now_ms()):
         return _FREE
-    is_paused = queue_rows.find_pause(request.session_id) is not None
+    is_paused = queue_state_rows.find_pause(request.session_id) is not None
     stands_behind = item is not None or is_drained(request.session_id, owner)
     if stands_behind and not is_paused:
         return _BLOCKED

@@ -26,7 +26,7 @@ from mcode_exec.records.queue import (
     RemovalReason,
 )
 from mcode_exec.records.turn import Source
-from mcode_exec.store import queue_rows, session_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.delivery import is_drained
 from mcode_exec.turns.owner import Owner
@@ -54,9 +54,9 @@ def append(item: QueueItem) -> QueueItem:
     A pause that its last item has outlived holds nothing that comes later.
     """
     if queue_rows.first_delivered(item.session_id) is None:
-        queue_rows.delete_pause(item.session_id)
+        queue_state_rows.delete_pause(item.session_id)
     appended = queue_rows.insert_item(item)
-    queue_rows.begin_wakes(item.session_id)
+    queue_state_rows.begin_wakes(item.session_id)
     return appended
 
 
@@ -150,21 +150,21 @@ def _same(known: QueueItem, digest: str, key: str) -> QueueItem:
 
 async def stand_behind(store: Store, owner: Owner, session_id: str, clock: Clock) -> None:
     """From here on this process drains a session's items (`*`: everybody's), until it is done or dead."""
-    await store.write(lambda: queue_rows.put_drainer(session_id, owner.token, clock.now_ms()))
+    await store.write(lambda: queue_state_rows.put_drainer(session_id, owner.token, clock.now_ms()))
 
 
 async def stop_draining(store: Store, owner: Owner, session_id: str) -> None:
-    await store.write(lambda: queue_rows.delete_drainer(session_id, owner.token))
+    await store.write(lambda: queue_state_rows.delete_drainer(session_id, owner.token))
 
 
 async def is_drained_out(store: Store, owner: Owner, session_id: str, clock: Clock) -> bool:
     """Stop draining a session if nothing is left that could be taken: then nobody counts on us any more."""
 
     def transaction() -> bool:
-        is_paused = queue_rows.find_pause(session_id) is not None
+        is_paused = queue_state_rows.find_pause(session_id) is not None
         if not is_paused and queue_rows.has_delivered_before(session_id, None, clock.now_ms()):
             return False
-        queue_rows.delete_drainer(session_id, owner.token)
+        queue_state_rows.delete_drainer(session_id, owner.token)
         return True
 
     return await store.write(transaction)
@@ -177,8 +177,8 @@ async def leave(store: Store, item_id: str) -> None:
         item = queue_rows.find_item(item_id)
         if item is not None:
             queue_rows.delete_item(item_id)
-            queue_rows.wake(item.session_id)  # drainers do not pass a place that is taken
-        queue_rows.delete_removal(item_id)
+            queue_state_rows.wake(item.session_id)  # drainers do not pass a place that is taken
+        queue_state_rows.delete_removal(item_id)
 
     await store.write(transaction)
 
@@ -200,16 +200,18 @@ async def remove(store: Store, item_id: str, reason: RemovalReason, clock: Clock
 def take_out(item: QueueItem, reason: RemovalReason, now_ms: int, turn_id: str | None = None) -> None:
     """Delete an item and leave word for who waits for it; inside a write transaction."""
     queue_rows.delete_item(item.id)
-    queue_rows.wake(item.session_id)
+    queue_state_rows.wake(item.session_id)
     if item.waiter is not None:
-        queue_rows.put_removal(Removal(item_id=item.id, reason=reason, turn_id=turn_id), item.waiter, now_ms)
+        queue_state_rows.put_removal(
+            Removal(item_id=item.id, reason=reason, turn_id=turn_id), item.waiter, now_ms
+        )
 
 
 async def clear(store: Store, session_id: str, clock: Clock) -> int:
     """Take every item out that nobody stands in line for, and the pause with them; how many there were."""
 
     def transaction() -> int:
-        queue_rows.delete_pause(session_id)
+        queue_state_rows.delete_pause(session_id)
         return queue_rows.delete_delivered(session_id)
 
     return await store.write(transaction)
@@ -262,7 +264,7 @@ def pause_if_any(session_id: str, reason: PauseReason, turn_id: str | None, now_
     """Hold a queue that has items for others to deliver; inside a write transaction."""
     if not queue_rows.count_delivered(session_id):
         return False
-    queue_rows.put_pause(Pause(session_id=session_id, reason=reason, turn_id=turn_id, at_ms=now_ms))
+    queue_state_rows.put_pause(Pause(session_id=session_id, reason=reason, turn_id=turn_id, at_ms=now_ms))
     return True
 
 
@@ -275,8 +277,8 @@ async def unpause(store: Store, session_id: str) -> bool:
     """Let a held queue go on; False if it was not held."""
 
     def transaction() -> bool:
-        was_held = queue_rows.delete_pause(session_id)
-        queue_rows.wake(session_id)
+        was_held = queue_state_rows.delete_pause(session_id)
+        queue_state_rows.wake(session_id)
         return was_held
 
     return await store.write(transaction)

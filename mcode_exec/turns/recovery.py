@@ -20,7 +20,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.records.queue import ITEM_TTL_S, QueueItem
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.sessions.unfinished import Unfinished
-from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.delivery import give_back, is_live
@@ -113,11 +113,11 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
     now_ms = clock.now_ms()
     locks = turn_rows.page_locks(place.lock, BATCH)
     orphans = session_rows.unheld_started(BATCH)
-    has_queue = queue_rows.needs_recovery()
+    has_queue = queue_state_rows.needs_recovery()
     claims = queue_rows.claimed_items(place.claim, BATCH) if has_queue else []
     waiters = queue_rows.waiting_items(place.waiter, BATCH) if has_queue else []
-    drainers = queue_rows.all_drainers(place.drainer, BATCH) if has_queue else []
-    removals = queue_rows.old_removals(place.removal, BATCH) if has_queue else []
+    drainers = queue_state_rows.all_drainers(place.drainer, BATCH) if has_queue else []
+    removals = queue_state_rows.old_removals(place.removal, BATCH) if has_queue else []
     expired = queue_rows.expired_items(now_ms, BATCH) if has_queue else []
     signals = signal_rows.page_pending(place.signal, BATCH)
     pages: tuple[Sequence[Any], ...] = (
@@ -163,9 +163,9 @@ def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> R
             sessions += 1
     places = sum(queue_rows.delete_item(item_id) for item_id in left.places)
     for session_id, drainer in left.drainers:
-        queue_rows.delete_drainer(session_id, drainer)
+        queue_state_rows.delete_drainer(session_id, drainer)
     for item_id in left.removals:
-        queue_rows.delete_removal(item_id)
+        queue_state_rows.delete_removal(item_id)
     claims = sum(_give_back(item, owner, clock, sessions_dir) for item in left.claims)
     for item in left.expired:
         take_out(item, "expired", now_ms)
@@ -200,7 +200,7 @@ def _give_back(judged: QueueItem, owner: Owner, clock: Clock, sessions_dir: str)
     if item is None or item.claim_token != judged.claim_token or is_live(item, owner, clock):
         return False
     if give_back(item, Unfinished(sessions_dir, item.session_id)):
-        queue_rows.wake(item.session_id)
+        queue_state_rows.wake(item.session_id)
     return True
 
 

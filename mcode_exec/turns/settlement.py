@@ -17,7 +17,7 @@ from mcode_exec.records.queue import PauseReason
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Ending
 from mcode_exec.sessions.unfinished import Unfinished
-from mcode_exec.store import queue_rows, session_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, turn_rows
 from mcode_exec.store.database import Patience, Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.delivery import give_back
@@ -127,7 +127,7 @@ def _settle_queue(
         else:
             queue_rows.delete_item(item.id)
     if ending.outcome == "completed":
-        queue_rows.wake(session_id)
+        queue_state_rows.wake(session_id)
         return
     reason: PauseReason | None = None
     if ending.outcome == "aborted" and ending.abort_reason in _STOPPED:
@@ -185,7 +185,7 @@ def interrupt(session_id: str, turn_id: str | None, now_ms: int, sessions_dir: s
         end_signals(turn_id, now_ms, is_in_history)
         item = queue_rows.find_by_turn(turn_id)
         if item is not None and give_back(item, is_in_history):
-            queue_rows.wake(session_id)
+            queue_state_rows.wake(session_id)
     session_rows.update_session(
         session_id,
         status="interrupted",

@@ -11,7 +11,15 @@ import peewee
 import pytest
 
 from mcode_exec.clock import SystemClock
-from mcode_exec.store import message_rows, queue_rows, session_rows, signal_rows, tables, turn_rows
+from mcode_exec.store import (
+    message_rows,
+    queue_rows,
+    queue_state_rows,
+    session_rows,
+    signal_rows,
+    tables,
+    turn_rows,
+)
 from mcode_exec.store.database import Store
 
 _TYPES = {
@@ -151,19 +159,19 @@ def queue_queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "delivered cleared", lambda: queue_rows.delete_delivered("s")
     yield "all claimed", lambda: queue_rows.claimed_items("s", 1000)
     yield "all waiting", lambda: queue_rows.waiting_items(("s", 5), 1000)
-    yield "all drainers", lambda: queue_rows.all_drainers(("s", "o"), 1000)
-    yield "all removals", lambda: queue_rows.old_removals("qi", 1000)
+    yield "all drainers", lambda: queue_state_rows.all_drainers(("s", "o"), 1000)
+    yield "all removals", lambda: queue_state_rows.old_removals("qi", 1000)
     yield "expired", lambda: queue_rows.expired_items(5, 1000)
     yield "sessions with items", lambda: queue_rows.sessions_with_items("s", 10)
-    yield "pause", lambda: queue_rows.find_pause("s")
-    yield "unpaused", lambda: queue_rows.delete_pause("s")
-    yield "drainers", lambda: queue_rows.drainers("s")
-    yield "drainer left", lambda: queue_rows.delete_drainer("s", "o")
-    yield "woken", lambda: queue_rows.wake("s")
-    yield "wake", lambda: queue_rows.find_wake("s")
-    yield "removal", lambda: queue_rows.find_removal("qi")
-    yield "removal taken", lambda: queue_rows.delete_removal("qi")
-    yield "queue deleted", lambda: queue_rows.delete_all("s")
+    yield "pause", lambda: queue_state_rows.find_pause("s")
+    yield "unpaused", lambda: queue_state_rows.delete_pause("s")
+    yield "drainers", lambda: queue_state_rows.drainers("s")
+    yield "drainer left", lambda: queue_state_rows.delete_drainer("s", "o")
+    yield "woken", lambda: queue_state_rows.wake("s")
+    yield "wake", lambda: queue_state_rows.find_wake("s")
+    yield "removal", lambda: queue_state_rows.find_removal("qi")
+    yield "removal taken", lambda: queue_state_rows.delete_removal("qi")
+    yield "queue deleted", lambda: queue_state_rows.delete_all("s")
     yield "signal by key", lambda: signal_rows.find_by_key("s", "p", "k")
     yield "signals of a turn", lambda: signal_rows.pending("t")
     yield "steers of a turn", lambda: signal_rows.pending("t", "steer")

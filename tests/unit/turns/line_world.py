@@ -14,7 +14,7 @@ from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.commit import write_record_rows
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.lines import serialise
-from mcode_exec.store import queue_rows, session_rows, signal_rows, tables, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, tables, turn_rows
 from mcode_exec.turns import claims, queue, steering
 from mcode_exec.turns.aborting import AbortTarget, request_abort
 from mcode_exec.turns.admission import admit
@@ -45,7 +45,7 @@ class LineWorld(World):
 
     def drain(self, owner: Owner, session_id: str) -> None:
         now_ms = self.clock.now_ms()
-        self.write(lambda: queue_rows.put_drainer(session_id, owner.token, now_ms))
+        self.write(lambda: queue_state_rows.put_drainer(session_id, owner.token, now_ms))
 
     def claim(self, owner: Owner, session_id: str, before: int | None = None) -> QueueItem | None:
         return self.do(claims.claim_next(self.store, owner, session_id, self.clock, before=before))
@@ -132,7 +132,7 @@ class LineWorld(World):
         return found
 
     def pause(self, session_id: str) -> Pause | None:
-        found: Pause | None = self.read(lambda: queue_rows.find_pause(session_id))
+        found: Pause | None = self.read(lambda: queue_state_rows.find_pause(session_id))
         return found
 
     def signals(self, session_id: str) -> list[TurnSignal]:

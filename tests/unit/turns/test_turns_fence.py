@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcode_exec.records.turn import PASSING, Rejected
-from mcode_exec.store import queue_rows
+from mcode_exec.store import queue_state_rows
 from mcode_exec.turns import queue
 from mcode_exec.turns.owner import Owner
 from tests.unit.turns.line_world import LineWorld, accepted
@@ -44,7 +44,7 @@ def test_items_that_nobody_drains_hold_nobody_up(world: LineWorld, us: Owner, se
     assert (answer.passed_items, answer.is_queue_paused) == (2, False)
 
 
-@pytest.mark.parametrize("of", ["this session", queue_rows.EVERY_SESSION])
+@pytest.mark.parametrize("of", ["this session", queue_state_rows.EVERY_SESSION])
 def test_an_item_that_a_live_process_drains_goes_first(
     world: LineWorld, us: Owner, session: str, of: str
 ) -> None:

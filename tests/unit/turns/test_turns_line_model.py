@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from mcode_exec.errors import BusyError, SessionError
 from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.turn import Accepted, Ending, Rejected, Replayed, TurnRequest
-from mcode_exec.store import queue_rows, turn_rows
+from mcode_exec.store import queue_state_rows, turn_rows
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.owner import Owner
@@ -161,15 +161,15 @@ class Lines(RuleBasedStateMachine):
     @rule(owner=OWNERS, session=st.integers(0, 2), leaves=st.booleans())
     def drain(self, owner: int, session: int, leaves: bool) -> None:
         token = self.owners[owner].token
-        of = queue_rows.EVERY_SESSION if session == 2 else self.ids[session]
+        of = queue_state_rows.EVERY_SESSION if session == 2 else self.ids[session]
         now_ms = self.clock.now_ms()
         if leaves:
-            self.world.write(lambda: queue_rows.delete_drainer(of, token))
+            self.world.write(lambda: queue_state_rows.delete_drainer(of, token))
         else:
-            self.world.write(lambda: queue_rows.put_drainer(of, token, now_ms))
+            self.world.write(lambda: queue_state_rows.put_drainer(of, token, now_ms))
         for one, model in self.sessions():
-            if of in (one, queue_rows.EVERY_SESSION):
-                held = self.world.read(lambda one=one: token in queue_rows.drainers(one))
+            if of in (one, queue_state_rows.EVERY_SESSION):
+                held = self.world.read(lambda one=one: token in queue_state_rows.drainers(one))
                 (model.drainers.add if held else model.drainers.discard)(token)
 
     # claims

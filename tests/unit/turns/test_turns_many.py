@@ -16,7 +16,7 @@ import pytest
 
 from mcode_exec.clock import SystemClock
 from mcode_exec.records.queue import MAX_ITEMS
-from mcode_exec.store import queue_rows, tables
+from mcode_exec.store import queue_rows, queue_state_rows, tables
 from mcode_exec.turns import claims
 from mcode_exec.turns.owner import Owner
 from tests.unit.turns.line_world import LineWorld, accepted
@@ -157,7 +157,7 @@ def test_an_item_costs_the_same_among_100_000_as_among_500(world: LineWorld) -> 
         "page of all": lambda: world.read(lambda: queue_rows.page_all_items(after=50, limit=5)),
         "sessions": lambda: world.read(lambda: queue_rows.sessions_with_items("", 10)),
         "recover": lambda: world.recover(owner),
-        "wakes": lambda: world.read(lambda: queue_rows.find_wake(session)),
+        "wakes": lambda: world.read(lambda: queue_state_rows.find_wake(session)),
     }
     costs = []
     for each in (5, MAX_ITEMS):

@@ -10,7 +10,7 @@ import pytest
 from mcode_exec.errors import BusyError, InvocationError, SessionError
 from mcode_exec.records.history import TextBlock
 from mcode_exec.records.queue import MAX_ITEMS, MAX_PAYLOAD_BYTES, QueuePayload
-from mcode_exec.store import queue_rows
+from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.owner import Owner
 from tests.unit.turns.line_world import LineWorld, accepted, payload
@@ -155,10 +155,10 @@ def test_only_a_drained_queue_takes_what_asks_for_that(world: LineWorld, us: Own
 
 
 def test_every_item_wakes_who_drains(world: LineWorld, us: Owner, session: str) -> None:
-    seen = [world.read(lambda: queue_rows.find_wake(session))]
+    seen = [world.read(lambda: queue_state_rows.find_wake(session))]
     for _ in range(3):
         world.add(us, session)
-        seen.append(world.read(lambda: queue_rows.find_wake(session)))
+        seen.append(world.read(lambda: queue_state_rows.find_wake(session)))
     assert seen == [0, 1, 2, 3]
 
 
@@ -253,11 +253,11 @@ def test_what_is_gone_is_told_apart_from_what_cannot_be_changed(
 def test_a_waiter_learns_why_its_place_is_gone(world: LineWorld, us: Owner, session: str) -> None:
     place = world.wait(us, session)
     assert world.do(queue.remove(world.store, place.id, "taken-back", world.clock))
-    removal = world.read(lambda: queue_rows.find_removal(place.id))
+    removal = world.read(lambda: queue_state_rows.find_removal(place.id))
     assert removal is not None
     assert removal.reason == "taken-back"
     world.do(queue.leave(world.store, place.id))
-    assert world.read(lambda: queue_rows.find_removal(place.id)) is None
+    assert world.read(lambda: queue_state_rows.find_removal(place.id)) is None
 
 
 def test_clearing_leaves_the_places_of_waiters_and_what_is_being_delivered(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcode_exec.records.turn import Ending
-from mcode_exec.store import queue_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.recovery import Recovered
 from tests.unit.turns.line_world import COMPLETED, LineWorld, accepted
@@ -53,7 +53,7 @@ def test_what_the_dead_leave_in_a_line_is_cleared_away_once(
     assert (done.claims, done.places) == (1, 1)
     assert world.items(session) == [item]
     assert world.item(place.id) is None
-    assert world.read(lambda: queue_rows.drainers(session)) == []
+    assert world.read(lambda: queue_state_rows.drainers(session)) == []
     assert world.recover(us) == Recovered()
 
 
@@ -65,7 +65,7 @@ def test_what_the_living_have_is_left_alone(world: LineWorld, us: Owner, session
     place = world.wait(other, session)
     assert world.recover(us) == Recovered()
     assert world.items(session) == [claimed, place]
-    assert world.read(lambda: queue_rows.drainers(session)) == [other.token]
+    assert world.read(lambda: queue_state_rows.drainers(session)) == [other.token]
 
 
 def test_a_claim_is_given_back_when_its_time_is_up_though_its_owner_lives(
@@ -75,10 +75,10 @@ def test_a_claim_is_given_back_when_its_time_is_up_though_its_owner_lives(
     claimed = world.claim(us, session)
     assert claimed is not None
     world.clock.advance(31)
-    woken = world.read(lambda: queue_rows.find_wake(session))
+    woken = world.read(lambda: queue_state_rows.find_wake(session))
     assert world.recover(world.owner()).claims == 1
     assert world.items(session) == [item]
-    assert world.read(lambda: queue_rows.find_wake(session)) == woken + 1
+    assert world.read(lambda: queue_state_rows.find_wake(session)) == woken + 1
 
 
 def test_a_claim_of_another_boot_is_judged_by_the_wall_clock(
@@ -156,7 +156,7 @@ def test_expired_items_leave_and_their_waiters_learn_it(world: LineWorld, us: Ow
     world.clock.advance(10)
     assert world.recover(us).expired == 2
     assert world.items(session) == [stays]
-    removal = world.read(lambda: queue_rows.find_removal(place.id))
+    removal = world.read(lambda: queue_state_rows.find_removal(place.id))
     assert removal is not None
     assert removal.reason == "expired"
 
@@ -166,10 +166,10 @@ def test_what_was_left_for_a_waiter_goes_with_it(world: LineWorld, us: Owner, se
     place = world.wait(waiter, session)
     world.abort(us, session, place.turn_id)
     world.recover(us)
-    assert world.read(lambda: queue_rows.find_removal(place.id)) is not None
+    assert world.read(lambda: queue_state_rows.find_removal(place.id)) is not None
     kill(waiter)
     world.recover(us)
-    assert world.read(lambda: queue_rows.find_removal(place.id)) is None
+    assert world.read(lambda: queue_state_rows.find_removal(place.id)) is None
 
 
 # settlement
@@ -203,11 +203,11 @@ def test_the_queue_is_woken_or_held_as_the_contract_says(
     else:
         turn = accepted(world.admit(us, session, "turn_1"))
     world.add(us, session)
-    woken = world.read(lambda: queue_rows.find_wake(session))
+    woken = world.read(lambda: queue_state_rows.find_wake(session))
     assert world.settle(turn, ending) == "settled"
     held = world.pause(session)
     assert (held.reason if held else None) == pause
-    assert world.read(lambda: queue_rows.find_wake(session)) == woken + wakes
+    assert world.read(lambda: queue_state_rows.find_wake(session)) == woken + wakes
 
 
 @pytest.mark.parametrize("ending", [FAILED, aborted("signal")])

@@ -12,7 +12,7 @@ from mcode_exec.abort import AbortScope
 from mcode_exec.errors import InvocationError, SessionError
 from mcode_exec.records.queue import MAX_PAYLOAD_BYTES
 from mcode_exec.records.turn import Accepted, Ending, Rejected
-from mcode_exec.store import queue_rows, signal_rows
+from mcode_exec.store import queue_state_rows, signal_rows
 from mcode_exec.turns import steering
 from mcode_exec.turns.aborting import abort_outcome
 from mcode_exec.turns.listening import TurnEar
@@ -250,7 +250,7 @@ def test_a_turn_of_another_session_is_not_stopped(
 def test_a_queued_turn_is_taken_out_before_it_begins(world: LineWorld, us: Owner, session: str) -> None:
     place = world.wait(us, session)
     assert world.abort(us, session, place.turn_id).outcome == "aborted"
-    removal = world.read(lambda: queue_rows.find_removal(place.id))
+    removal = world.read(lambda: queue_state_rows.find_removal(place.id))
     assert removal is not None
     assert removal.reason == "cancelled"
     refused = world.admit_item(us, place)
