@@ -112,12 +112,7 @@ async def prepare(
     config = settings.config
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
     sink.redact_with(redactor)
-    if delivery is not None:
-        given = Input(prompt=prompt_of(delivery.item), base_prompt=None)
-    elif retry is not None:
-        given = Input(prompt=retry.prompt(), base_prompt=await read_base_prompt(invocation))
-    elif given is None:
-        given = await read_input(invocation)
+    given = given or await _given(invocation, delivery, retry)
     git_root = git.find_root(workspace)
     project = await _project(runtime, workspace, git_root)
     plan = await plan_turn(
@@ -127,15 +122,7 @@ async def prepare(
     check_attachments(given.prompt, model.info)
     resolving.check_price(settings.limits, model.info)
     effort = effort_of(invocation.effort, plan, model.info.ref, model.endpoint.api)
-    fallbacks = [
-        await _fallback(runtime, settings, text, invocation.effort, redactor)
-        for text in invocation.fallback_models
-    ]
-    if invocation.record is not None:
-        from mcode_exec.executor.tape import check_not_played, target_of
-
-        target = target_of(invocation.record, runtime.env, runtime.data)
-        check_not_played(target, (model.recording, *(other.recording for other, _ in fallbacks)))
+    fallbacks = await _fallbacks(runtime, settings, invocation, model, redactor)
     choice = await choose(
         runtime.store,
         invocation,
@@ -178,13 +165,30 @@ async def prepare(
     )
 
 
-async def _fallback(
-    runtime: Runtime, settings: Settings, text: str, effort: str | None, redactor: Redactor
-) -> tuple[ResolvedModel, Effort]:
-    """One `--fallback-model`: whatever would stop it from being called is found before anything is begun."""
-    model = await resolve_model(runtime, settings, text=text, redactor=redactor)
-    resolving.check_price(settings.limits, model.info)
-    return model, effort_of_fallback(effort, model.info.ref, model.endpoint.api)
+async def _given(invocation: Invocation, delivery: Delivery | None, retry: Retry | None) -> Input:
+    """What the turn says: an item's words, an earlier turn's, or the invocation's own."""
+    if delivery is not None:
+        return Input(prompt=prompt_of(delivery.item), base_prompt=None)
+    if retry is not None:
+        return Input(prompt=retry.prompt(), base_prompt=await read_base_prompt(invocation))
+    return await read_input(invocation)
+
+
+async def _fallbacks(
+    runtime: Runtime, settings: Settings, invocation: Invocation, model: ResolvedModel, redactor: Redactor
+) -> list[tuple[ResolvedModel, Effort]]:
+    """`--fallback-model`: whatever would stop one from being called is found before anything is begun."""
+    found = []
+    for text in invocation.fallback_models:
+        other = await resolve_model(runtime, settings, text=text, redactor=redactor)
+        resolving.check_price(settings.limits, other.info)
+        found.append((other, effort_of_fallback(invocation.effort, other.info.ref, other.endpoint.api)))
+    if invocation.record is not None:
+        from mcode_exec.executor.tape import check_not_played, target_of
+
+        target = target_of(invocation.record, runtime.env, runtime.data)
+        check_not_played(target, (model.recording, *(other.recording for other, _ in found)))
+    return found
 
 
 async def _project(runtime: Runtime, workspace: str, root: str | None) -> Project:

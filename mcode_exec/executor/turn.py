@@ -10,8 +10,6 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from mcode_exec.abort import AbortScope
 from mcode_exec.agent.loop import AgentLoop
 from mcode_exec.agent.ports import AgentTask
@@ -23,8 +21,9 @@ from mcode_exec.executor.ports import TurnPorts
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.supervisor import Supervisor
 from mcode_exec.executor.surroundings import Surroundings
+from mcode_exec.executor.turn_prompt import commit_prompt
 from mcode_exec.faults import fault
-from mcode_exec.ids import new_message_id, user_message_id
+from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import (
     Notice,
@@ -34,9 +33,8 @@ from mcode_exec.records.event import (
     TurnFailed,
     TurnStarted,
 )
-from mcode_exec.records.history import Block, HistoryRecord, Message, TextBlock
 from mcode_exec.records.invocation import Invocation
-from mcode_exec.records.model import ModelRef, ToolSchema
+from mcode_exec.records.model import ModelRef
 from mcode_exec.records.result import LimitHit, Result
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Accepted, Ending
@@ -46,7 +44,7 @@ from mcode_exec.sessions.history import CanonicalHistory
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
-from mcode_exec.sessions.transcript import has_earlier_work, transcript
+from mcode_exec.sessions.transcript import transcript
 from mcode_exec.store.database import Patience
 from mcode_exec.turns.execution import execute
 from mcode_exec.turns.steering import notices_of
@@ -59,12 +57,6 @@ if TYPE_CHECKING:
 
 #: how long a stopped turn waits for what was said to it; source: turn-system notes, steering
 STEERING_S = 2.0
-
-#: the same whatever the number of the attempt, so that attempts that came to nothing are said once
-_ATTEMPT = (
-    "[mcode: an earlier attempt of this same request did not succeed. What it has done stands above: "
-    "look before doing it again]"
-)
 
 
 class TurnRun:
@@ -196,7 +188,10 @@ class TurnRun:
         if tape is not None:
             task = tape.task(task)
         await asyncio.shield(runtime.store.on_thread(self._keep_attachments))
-        await self._commit_prompt(door, task)
+        await commit_prompt(
+            door, prepared, self._accepted, task, message_id=self._prompt_id, now_ms=runtime.clock.now_ms()
+        )
+        fault("after-prompt")
         await self._say_turn_started(task)
         self._watching = asyncio.ensure_future(self._supervisor.run())
         ports = TurnPorts(
@@ -272,49 +267,6 @@ class TurnRun:
     def _keep_attachments(self) -> None:
         for attachment in self._prepared.prompt.attachments:
             self._attachments.keep(attachment.data)
-
-    async def _commit_prompt(self, door: CommitDoor, task: AgentTask) -> None:
-        retry = self._prepared.retry
-        is_said_again = retry is not None and retry.message_id is not None
-        content = self._prepared.prompt.content
-        moved = self._moved_note()
-        if not is_said_again:
-            content = (*moved, *content, *self._attempt_note(door))
-        prefix_body = _prefix_body(task.system, task.tools)
-        await door.commit(
-            self._user_record(self._prompt_id, content, prefix=_digest(prefix_body)), prefix_body=prefix_body
-        )
-        if is_said_again and moved:
-            # What is said again stands in the conversation as it did; what is new stands behind it.
-            await door.commit(self._user_record(new_message_id(), moved))
-        fault("after-prompt")
-
-    def _user_record(
-        self, message_id: str, content: tuple[Block, ...], *, prefix: str | None = None
-    ) -> HistoryRecord:
-        return HistoryRecord(
-            id=message_id,
-            turn_id=self._turn_id,
-            at_ms=self._runtime.clock.now_ms(),
-            message=Message(role="user", content=content),
-            prefix=prefix,
-        )
-
-    def _moved_note(self) -> tuple[TextBlock, ...]:
-        choice = self._prepared.choice
-        if not choice.is_rebound:
-            return ()
-        note = (
-            f"[mcode: the workspace of this conversation is now {choice.workspace}; "
-            f"before, it was {choice.session.workspace}]"
-        )
-        return (TextBlock(text=note, synthetic=True),)
-
-    def _attempt_note(self, door: CommitDoor) -> tuple[TextBlock, ...]:
-        prompt = self._prepared.prompt.content
-        if self._accepted.receipt.attempt == 1 or not has_earlier_work(door.records, prompt):
-            return ()
-        return (TextBlock(text=_ATTEMPT, synthetic=True),)
 
     async def _say_notices(self, notices: Iterable[tuple[str, str]]) -> None:
         for code, message in notices:
@@ -392,13 +344,3 @@ class TurnRun:
             await self._sink.event(
                 TurnFailed(status=result.status, error=result.error, duration_ms=duration_ms)
             )
-
-
-def _prefix_body(system: str, tools: tuple[ToolSchema, ...]) -> bytes:
-    return msgspec.json.encode({"system": system, "tools": tools})
-
-
-def _digest(body: bytes) -> str:
-    import hashlib
-
-    return hashlib.sha256(body).hexdigest()
