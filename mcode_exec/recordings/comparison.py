@@ -8,11 +8,12 @@ numbered by their first appearance, so that a result still belongs to its call.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from mcode_exec.recordings.layout import Place
+from mcode_exec.recordings.rewriting import Find, replaced
 from mcode_exec.redaction import MASK
 
 #: so many differences are shown, each with so many characters around it
@@ -35,14 +36,13 @@ _MACHINE = re.compile(r"^(?:Git branch|Platform): .*\n?", re.MULTILINE)
 
 
 class Normal:
-    """Brings the texts of one run to the form in which they are compared."""
+    """Brings the texts of one run to the form in which they are compared.
 
-    def __init__(self, places: Iterable[Place]) -> None:
-        ordered = sorted(filter(_is_place, places), key=lambda place: -len(place.path))
-        self._names = {place.path: f"<{place.name}>" for place in reversed(ordered)}
-        # what goes on with a letter is another directory
-        any_path = "|".join(re.escape(place.path) for place in ordered)
-        self._path = re.compile(rf"(?:{any_path})(?![\w.-]*\w)") if any_path else None
+    `move` takes a recorded text to the directories of this run, `name` those to their names.
+    """
+
+    def __init__(self, name: Find, move: Find | None = None) -> None:
+        self._steps = (name,) if move is None else (move, name)
         self._ids: dict[str, str] = {}
 
     def json(self, value: Any) -> Any:
@@ -50,42 +50,27 @@ class Normal:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
-            return {key: self.json(inner) for key, inner in value.items()}
+            return {self.text(key): self.json(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self.json(inner) for inner in value]
         return value
 
     def text(self, text: str) -> str:
-        if self._path is not None:
-            text = self._path.sub(lambda match: self._names[match.group()], text)
+        for find in self._steps:
+            text = replaced(text, find)
         text = _MACHINE.sub("", text)
         text = _ID.sub(lambda match: self._ids.setdefault(match.group(), f"<id {len(self._ids) + 1}>"), text)
         return _DATE.sub("<date>", text)
 
 
-def moved(places: Sequence[Place], here: Sequence[Place]) -> list[tuple[str, str]]:
-    """Directories of a recorded run, each with the one that is now what it was; longest first."""
-    now = {place.name: place.path for place in here}
-    pairs = [
-        (place.path, now[place.name]) for place in places if now.get(place.name) not in (None, place.path)
-    ]
-    return sorted(pairs, key=lambda pair: -len(pair[0]))
-
-
-def finder(directories: Sequence[tuple[str, str]], ids: Sequence[tuple[str, str]] = ()) -> Any:
-    """What finds the first of each pair in a text, to put the second in its place; directories longest first."""
-    new = dict((*directories, *ids))
-    if not new:
-        return lambda _text: ()
-    kinds = [rf"(?:{'|'.join(re.escape(old) for old, _ in directories)})(?![\w.-]*\w)"] if directories else []
-    kinds += [re.escape(old) for old, _ in ids]
-    pattern = re.compile("|".join(kinds))
-    return lambda text: [(m.start(), m.end(), new[m.group()]) for m in pattern.finditer(text)]
-
-
-def _is_place(place: Place) -> bool:
-    """Whether a path is told from ordinary text; a recording may come from anybody."""
-    return place.path.startswith("/") and len(place.path) > 1
+def nearest(one: Any, other: Any, now: Any) -> Any:
+    """`one`, with the texts of `other` where these are what is there now; both are of one shape."""
+    if isinstance(one, dict) and isinstance(now, dict):
+        pairs = zip(one.items(), other.values(), strict=False)
+        return {key: nearest(inner, twin, now.get(key)) for (key, inner), twin in pairs}
+    if isinstance(one, list) and isinstance(now, list):
+        return [nearest(*texts) for texts in zip(one, other, [*now, *one[len(now) :]], strict=False)]
+    return other if _is_same(other, now) else one
 
 
 def differences(recorded: Any, now: Any) -> list[str]:
@@ -138,14 +123,22 @@ def _fits(parts: Sequence[str], text: str) -> bool:
 
 
 def _shown(value: Any, other: Any = None) -> str:
-    """The value on one line; of a long text the part around its first difference from the other."""
+    """The value as JSON on one line; of a long text the part around its first difference from the other."""
     if isinstance(value, str) and isinstance(other, str):
-        start = next(
-            (i for i, pair in enumerate(zip(value, other, strict=False)) if pair[0] != pair[1]),
-            min(len(value), len(other)),
-        )
-        first = max(0, start - _AROUND)
-        last = start + _AROUND
-        return ("…" if first else "") + repr(value[first:last]) + ("…" if last < len(value) else "")
-    text = repr(value)
+        return around(value, other)
+    text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 3 * _AROUND else text[: 3 * _AROUND] + "…"
+
+
+def around(text: str, other: str) -> str:
+    """The part of a text around its first difference from the other, as a JSON string."""
+    start = first_difference(text, other)
+    first = max(0, start - _AROUND)
+    last = start + _AROUND
+    shown = json.dumps(text[first:last], ensure_ascii=False)
+    return ("…" if first else "") + shown + ("…" if last < len(text) else "")
+
+
+def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, pair in pairs if pair[0] != pair[1]), min(len(one), len(other)))

@@ -18,9 +18,10 @@ from mcode_exec.errors import MODEL_CALL_CODES, ModelCallError
 from mcode_exec.ids import is_call_id
 from mcode_exec.providers.failures import Headers, printable
 from mcode_exec.providers.url import Url
-from mcode_exec.recordings.comparison import Normal, differences, finder, moved
+from mcode_exec.recordings.comparison import Normal, around, differences, first_difference, nearest
 from mcode_exec.recordings.layout import Exchange, Place, RecordedCall, Recording
-from mcode_exec.recordings.rewriting import Find, masked, recut, rewritten
+from mcode_exec.recordings.places import finder, moved, named
+from mcode_exec.recordings.rewriting import Find, masked, recut, relocated, replaced
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.redaction import MASK, Redactor
 from mcode_exec.version import VERSION
@@ -64,16 +65,20 @@ class Replay:
         is_strict: bool,
     ) -> None:
         self._recording = recording
-        self._here = tuple(here)
         self._clock = clock
         self._redactor = redactor
         self._is_strict = is_strict
         self._asked = 0
         self._calls = list(recording.calls)
-        self._moved = [] if is_strict else moved(recording.manifest.places, self._here)
+        was = recording.manifest.places
+        self._moved = moved(was, here)
+        #: finds directories of this run, to name them; those of the recorded one, to take them here
+        self._name: Find = finder(named(here, was))
+        self._take: Find = finder(self._moved)
         #: ids of recorded calls and of those that are now what they were
         self._ids: list[tuple[str, str]] = []
-        self._move: Find = finder(self._moved)
+        #: takes texts of the recorded run here, ids as well
+        self._move: Find = finder(()) if is_strict else self._take
 
     @property
     def left(self) -> int:
@@ -108,7 +113,7 @@ class Replay:
         self._clock.advance(exchange.head_ms / 1000)
         if exchange.status is None:
             raise self.failure(exchange)
-        answer = rewritten(self._recording.response(number, exchange), self._move)
+        answer = relocated(self._recording.response(number, exchange), self._move)
         return _ReplayedResponse(self, self._clock, exchange, answer)
 
     async def close(self) -> None:
@@ -152,9 +157,9 @@ class Replay:
 
     def recognise(self, call_id: str, name: str, arguments: Mapping[str, Any]) -> RecordedCall | None:
         """The recorded call that this one is; from here on its id stands for that one's."""
-        wanted = self._normal(self._here).json(self._redactor.json(dict(arguments)))
+        wanted = self._redactor.json(dict(arguments))
         for call in self._calls:
-            if call.name == name and self._is_call(call, wanted):
+            if call.name == name and not self._differences(call.arguments, wanted):
                 self._calls.remove(call)
                 if not self._is_strict and is_call_id(call.id):
                     self._ids.append((call.id, call_id))
@@ -162,13 +167,8 @@ class Replay:
                 return call
         return None
 
-    def _is_call(self, call: RecordedCall, wanted: Any) -> bool:
-        recorded = self._normal(self._recording.manifest.places).json(call.arguments)
-        return not differences(recorded, wanted)
-
     def _here_now(self, outcome: ToolOutcome) -> ToolOutcome:
-        text = rewritten(outcome.content.encode("utf-8", "surrogateescape"), self._move)
-        return msgspec.structs.replace(outcome, content=text.decode("utf-8", "surrogateescape"))
+        return msgspec.structs.replace(outcome, content=replaced(outcome.content, self._move))
 
     def _compare(self, number: int, body: bytes) -> None:
         recorded, now = self._recording.request(number), masked(body, self._redactor)
@@ -182,12 +182,16 @@ class Replay:
             was = json.loads(recorded)
         except (ValueError, RecursionError):
             raise self._mismatch(number, ["the recorded request is no JSON any more"]) from None
-        found = differences(
-            self._normal(self._recording.manifest.places).json(was),
-            self._normal(self._here).json(json.loads(now)),
-        )
-        if found:
+        if found := self._differences(was, json.loads(now)):
             raise self._mismatch(number, found)
+
+    def _differences(self, recorded: Any, now: Any) -> list[str]:
+        is_now = Normal(self._name).json(now)
+        was = Normal(self._name, self._take).json(recorded)
+        if not differences(was, is_now):
+            return []
+        # what the two runs have in common (a file above the workspace) may be in a directory that moved
+        return differences(nearest(was, Normal(self._name).json(recorded), is_now), is_now)
 
     def _mismatch(self, number: int, found: Sequence[str]) -> ModelCallError:
         made_by = self._recording.manifest.mcode_version
@@ -195,10 +199,6 @@ class Replay:
         return ModelCallError(
             _MISMATCH, printable(f"request {number} is not the recorded one{by}: {'; '.join(found)}")
         )
-
-    @staticmethod
-    def _normal(places: Sequence[Place]) -> Normal:
-        return Normal(places)
 
 
 class _ReplayedResponse:
@@ -254,9 +254,6 @@ def _requests(count: int) -> str:
 
 
 def _first_byte(recorded: bytes, now: bytes) -> str:
-    at = next(
-        (i for i, pair in enumerate(zip(recorded, now, strict=False)) if pair[0] != pair[1]),
-        min(len(recorded), len(now)),
-    )
-    around = slice(max(0, at - 40), at + 40)
-    return f"byte {at}: recorded {recorded[around]!r}, now {now[around]!r}"
+    was, is_now = recorded.decode("utf-8", "replace"), now.decode("utf-8", "replace")
+    at = first_difference(recorded, now)
+    return f"byte {at}: recorded {around(was, is_now)}, now {around(is_now, was)}"

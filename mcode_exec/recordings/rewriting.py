@@ -1,9 +1,9 @@
 """Replacing words in the bytes of an answer, although a stream cuts them into pieces.
 
-A recorder masks secrets with it, a replay puts directories of the recorded run
-where those of the present one are.  Invariant: bytes in which nothing is found
-come back as they are; otherwise only the events that hold a piece of a find
-are written anew.
+A recorder masks secrets with it, as written and as meant; a replay puts
+directories of the recorded run where those of the present one are, each once.
+Invariant: bytes in which nothing is found come back as they are; otherwise only
+the events that hold a piece of a find are written anew.
 """
 
 from __future__ import annotations
@@ -27,12 +27,36 @@ _POSITIONS = ("index", "output_index", "content_index", "summary_index")
 def rewritten(body: bytes, find: Find) -> bytes:
     """`body`, an event stream or any other text, with everything replaced that `find` finds."""
     text = body.decode("utf-8", "surrogateescape")
-    found = find(text)
-    if found:
-        body = _replaced(text, found).encode("utf-8", "surrogateescape")
+    if found := find(text):
+        body = _part(text, 0, found).encode("utf-8", "surrogateescape")
     if body[:1] in (b"{", b"["):
         return _in_json(body, find)
     return _across_events(body, find) if b"data:" in body else body
+
+
+def relocated(body: bytes, find: Find) -> bytes:
+    """`body` with everything replaced once that `find` finds, which looks into JSON texts by itself."""
+    if b"data:" not in body or body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+        text = body.decode("utf-8", "surrogateescape")
+        return replaced(text, find).encode("utf-8", "surrogateescape")
+    lines = [match.group() for match in _LINE.finditer(body)]
+    events = _events(lines)
+    in_events = {number for event in events if event.is_json for number in event.lines}
+    for number, line in enumerate(lines):
+        if number not in in_events:
+            text = line.decode("utf-8", "surrogateescape")
+            lines[number] = replaced(text, find).encode("utf-8", "surrogateescape")
+    _rewrite_events(events, find)
+    for event in events:
+        if (value := _renamed(event.value, find)) != event.value:
+            event.value, event.is_changed = value, True
+    return _written(lines, events)
+
+
+def replaced(text: str, find: Find) -> str:
+    """`text` with everything replaced that `find` finds."""
+    found = find(text)
+    return _part(text, 0, found) if found else text
 
 
 def masked(body: bytes, redactor: Redactor) -> bytes:
@@ -61,6 +85,10 @@ class _Event:
         self.value: Any = None
         self.is_changed = False
 
+    @property
+    def is_json(self) -> bool:
+        return isinstance(self.value, dict | list)
+
 
 def _in_json(body: bytes, find: Find) -> bytes:
     """One JSON text: words that its escapes hide are found as well."""
@@ -79,21 +107,30 @@ def _in_json(body: bytes, find: Find) -> bytes:
 def _across_events(body: bytes, find: Find) -> bytes:
     lines = [match.group() for match in _LINE.finditer(body)]
     events = _events(lines)
+    _rewrite_events(events, find)
+    return _written(lines, events) if any(event.is_changed for event in events) else body
+
+
+def _rewrite_events(events: Sequence[_Event], find: Find) -> None:
     texts: dict[tuple[Any, ...], list[tuple[_Event, Any, Any]]] = {}
     for event in events:
         for key, holder, name in _texts(event.value):
             texts.setdefault(key, []).append((event, holder, name))
     for pieces in texts.values():
         _rewrite_pieces(pieces, find)
-    changed = [event for event in events if event.is_changed]
-    for event in changed:
+
+
+def _written(lines: list[bytes], events: Sequence[_Event]) -> bytes:
+    for event in events:
+        if not event.is_changed:
+            continue
         first = event.lines[0]
         end = lines[first][len(lines[first].rstrip(b"\r\n")) :]
         # half a surrogate pair can only be written as an escape
         lines[first] = b"data: " + json.dumps(event.value, separators=(",", ":")).encode() + end
         for other in event.lines[1:]:
             lines[other] = b""
-    return b"".join(lines) if changed else body
+    return b"".join(lines)
 
 
 def _events(lines: Sequence[bytes]) -> list[_Event]:
@@ -142,6 +179,13 @@ def _texts(value: Any) -> list[tuple[tuple[Any, ...], Any, Any]]:
     return found
 
 
+def _renamed(value: Any, find: Find) -> Any:
+    """The same value, with what is found in the names of its fields replaced."""
+    if isinstance(value, dict):
+        return {replaced(name, find): _renamed(inner, find) for name, inner in value.items()}
+    return [_renamed(inner, find) for inner in value] if isinstance(value, list) else value
+
+
 def _rewrite_pieces(pieces: Sequence[tuple[_Event, Any, Any]], find: Find) -> None:
     whole = "".join(holder[name] for _, holder, name in pieces)
     found = find(whole)
@@ -171,7 +215,3 @@ def _part(text: str, at: int, found: Sequence[tuple[int, int, str]]) -> str:
         done = min(end, len(text))
     out.append(text[done:])
     return "".join(out)
-
-
-def _replaced(text: str, found: Sequence[tuple[int, int, str]]) -> str:
-    return _part(text, 0, found)

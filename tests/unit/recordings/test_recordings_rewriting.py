@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mcode_exec.recordings.comparison import Normal, differences, finder, moved
-from mcode_exec.recordings.layout import Place
+from mcode_exec.recordings.comparison import Normal, differences, nearest
+from mcode_exec.recordings.places import finder
 from mcode_exec.recordings.rewriting import recut, rewritten
 from mcode_exec.redaction import MASK, Redactor
 
@@ -74,16 +74,8 @@ def test_pieces_add_up_to_the_size_they_have_now(pieces: list[tuple[int, int]], 
     assert [at for at, _ in cut] == [at for at, _ in pieces]
 
 
-def test_a_directory_moves_and_its_neighbours_do_not() -> None:
-    was = [Place(name="workspace", path="/w/a"), Place(name="home", path="/w")]
-    now = [Place(name="workspace", path="/new"), Place(name="home", path="/w")]
-    find = finder(moved(was, now))
-    text = "/w/a /w/a/b.txt /w/ab /w/a-b /w/a.b (/w/a). /w/c"
-    assert rewritten(text.encode(), find) == b"/new /new/b.txt /w/ab /w/a-b /w/a.b (/new). /w/c"
-
-
 def test_dates_ids_and_places_are_brought_to_one_form() -> None:
-    normal = Normal([Place(name="home", path="/h"), Place(name="workspace", path="/h/w")])
+    normal = Normal(finder([("/h", "<home>"), ("/h/w", "<workspace>")]))
     first, second = "call_" + "a" * 24, "call_" + "b" * 24
     value = {
         "x": f"in /h/w/f and /h: {first} {second} {first}",
@@ -104,9 +96,10 @@ def test_dates_ids_and_places_are_brought_to_one_form() -> None:
 
 def test_ids_that_are_swapped_are_a_difference() -> None:
     one, other = "call_" + "a" * 24, "call_" + "b" * 24
-    recorded = Normal([]).json([one, other, one])
-    assert differences(recorded, Normal([]).json([other, one, other])) == []
-    (found,) = differences(recorded, Normal([]).json([one, other, other]))
+    no_places = finder([])
+    recorded = Normal(no_places).json([one, other, one])
+    assert differences(recorded, Normal(no_places).json([other, one, other])) == []
+    (found,) = differences(recorded, Normal(no_places).json([one, other, other]))
     assert found.startswith("[2]")
 
 
@@ -114,15 +107,16 @@ def test_ids_that_are_swapped_are_a_difference() -> None:
     ("recorded", "now", "found"),
     [
         ({"a": 1}, {"a": 1}, []),
-        ({"a": 1}, {"a": True}, ["a: recorded 1, now True"]),
+        ({"a": 1}, {"a": True}, ["a: recorded 1, now true"]),
         ({"a": 1}, {}, ["a: recorded 1, now absent"]),
         ({}, {"a": [1]}, ["a: not recorded, now [1]"]),
         ([1, 2], [1], [": recorded 2 entries, now 1"]),
         ("key is ***.", "key is hunter2.", []),
-        ("key is ***.", "key is hunter2", ["all of it: recorded 'key is ***.', now 'key is hunter2'"]),
+        ("key is ***.", "key is hunter2", ['all of it: recorded "key is ***.", now "key is hunter2"']),
         ("***a***", "xxayy", []),
-        ("aa***aa", "aaa", ["all of it: recorded 'aa***aa', now 'aaa'"]),
-        ("x" * 100 + "A", "x" * 100 + "B", [f"all of it: recorded …'{'x' * 40}A', now …'{'x' * 40}B'"]),
+        ("aa***aa", "aaa", ['all of it: recorded "aa***aa", now "aaa"']),
+        ({"a": None}, {"a": {"ü": [True]}}, ['a: recorded null, now {"ü": [true]}']),
+        ("x" * 100 + "A", "x" * 100 + "B", [f'all of it: recorded …"{"x" * 40}A", now …"{"x" * 40}B"']),
     ],
 )
 def test_a_difference_says_where_it_is(recorded: object, now: object, found: list[str]) -> None:
@@ -132,3 +126,10 @@ def test_a_difference_says_where_it_is(recorded: object, now: object, found: lis
 @given(st.recursive(st.none() | st.booleans() | st.text() | st.integers(), lambda inner: st.lists(inner)))
 def test_what_is_the_same_differs_nowhere(value: object) -> None:
     assert differences(value, value) == []
+
+
+def test_a_text_that_is_as_it_was_recorded_is_no_difference_although_its_directory_moved() -> None:
+    moved, recorded = {"a": ["<new>/x", "<new>/y"]}, {"a": ["<old>/x", "<old>/y"]}
+    assert nearest(moved, recorded, {"a": ["<old>/x", "<new>/y"]}) == {"a": ["<old>/x", "<new>/y"]}
+    assert nearest(moved, recorded, {"a": ["<old>/x"]}) == {"a": ["<old>/x", "<new>/y"]}
+    assert nearest(moved, recorded, {"b": 1}) == moved
