@@ -172,7 +172,7 @@ def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
     for name, flag in {**_SELECTORS, **_NAMES}.items():
         if flags[name] == "":
             raise InvocationError(f"{flag} is empty.")
-    if any(flags[name] is not None for name in _FILES):
+    if any(flags[name] is not None for name in (*_FILES, "record")):
         from mcode_exec.cli.output_targets import check_targets
 
         check_targets(flags, FORMATS[flags["output_format"]])

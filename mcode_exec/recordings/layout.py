@@ -27,8 +27,8 @@ from mcode_exec.records.tool import ToolOutcome
 
 MANIFEST = "recording.json"
 TOOLS = "tools.jsonl"
-_NAME = re.compile(r"recording\.json|tools\.jsonl|\d{4,}\.(?:json|request\.json|response)")
-_REQUEST = re.compile(r"\d{4,}\.request\.json")
+_NAME = re.compile(r"recording\.json|tools\.jsonl|[0-9]{4,}\.(?:json|request\.json|response)")
+_REQUEST = re.compile(r"[0-9]{4,}\.request\.json")
 FORMAT = "mcode-recording"
 VERSION = 1
 
@@ -190,31 +190,79 @@ def _decoded(path: str, kind: type[Any]) -> Any:
 
 
 def read(path: str) -> bytes:
-    """The content of a regular file; a FIFO would be waited for.  Raises: ConfigError."""
+    """The content of a regular file.  Raises: ConfigError."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(fd, "rb") as opened:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"{path} is no regular file")
-            if status.st_size > _MAX_BYTES:
-                raise ConfigError(f"{path} is larger than anything that is recorded")
-            return opened.read()
+        return _content(path)
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
 
 
+def _content(path: str) -> bytes:
+    """Likewise; a FIFO would be waited for.  Raises: OSError, ConfigError."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb") as opened:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path} is no regular file")
+        if status.st_size > _MAX_BYTES:
+            raise ConfigError(f"{path} is larger than anything that is recorded")
+        return opened.read()
+
+
 def names_to_replace(directory: str) -> list[str]:
-    """The files of the recording that is in a directory, none in an empty one.
+    """The files of the recording that is in a directory, what tells it last; none in an empty one.
 
     Raises: InvocationError where there is anything else; OSError where there is no directory.
     """
-    names = sorted(os.listdir(directory))
-    if names and (MANIFEST not in names or not all(_NAME.fullmatch(name) for name in names)):
-        raise InvocationError(
-            f"--record: {directory} holds other things than a recording; name another directory"
-        )
+    names = sorted(os.listdir(directory), key=lambda name: (name == MANIFEST, name))
+    begun = {name[:-13] for name in names if _REQUEST.fullmatch(name)}
+    for name in names:
+        if MANIFEST not in names or not _is_of_recording(directory, name, begun):
+            raise InvocationError(
+                f"--record: {directory} holds other things than a recording, such as {name!r}; "
+                "name another directory"
+            )
     return names
+
+
+def _is_of_recording(directory: str, name: str, begun: set[str]) -> bool:
+    """Whether a file is one that `--record` left, by its name and what is in it; a run may have died writing it.
+
+    `begun` are the numbers of the requests that are there.
+    """
+    path = os.path.join(directory, name)
+    if not _NAME.fullmatch(name) or not stat.S_ISREG(os.lstat(path).st_mode):
+        return False
+    if name == MANIFEST:
+        return _is_one(path, _Marked, f'{{\n  "format": "{FORMAT}"')
+    if name == TOOLS:
+        return _is_one(path, RecordedCall, '{"id":"')
+    number, _, kind = name.partition(".")
+    # numbers go up by one, and a request is written before its answer
+    if number not in begun or not 0 < int(number) <= len(begun):
+        return False
+    if kind == "request.json":
+        return _is_one(path, dict, "{")
+    return kind == "response" or _is_one(path, Exchange, '{"url":"')
+
+
+class _Marked(Struct, frozen=True):
+    """A recording of whatever version."""
+
+    format: Literal["mcode-recording"]
+
+
+def _is_one(path: str, kind: Any, begin: str) -> bool:
+    """Whether the first value in a file is of a kind, or is not whole but begins as it was written."""
+    head = begin.encode()
+    try:
+        data = _content(path)
+        if data[: len(head)] == head[: len(data)]:
+            return True
+        msgspec.json.decode(data.partition(b"\n")[0] if kind is RecordedCall else data, type=kind)
+    except (ConfigError, msgspec.DecodeError):
+        return False
+    return True
 
 
 def make_directory(directory: str) -> None:

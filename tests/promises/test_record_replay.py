@@ -451,6 +451,92 @@ def test_a_recording_goes_into_a_new_or_empty_directory(mcode: Mcode, peer: Peer
     mcode.exec("go", "--record", mcode.data / "sessions" / "x").check(74)
 
 
+def _link(path: Path) -> None:
+    target = path.parent.parent / "target"
+    path.replace(target)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    ("foreign", "change"),
+    [
+        ("recording.json", lambda rec: (rec / "recording.json").write_text('{"takes": [1, 2]}')),
+        ("recording.json", lambda rec: _link(rec / "recording.json")),
+        ("0001.json", lambda rec: (rec / "0001.json").write_text('{"page": 1}')),
+        ("0001.json", lambda rec: _link(rec / "0001.json")),
+        ("0001.request.json", lambda rec: (rec / "0001.request.json").write_text("[]")),
+        ("0003.json", lambda rec: (rec / "0003.json").mkdir()),
+        ("0003.response", lambda rec: (rec / "0003.response").write_text("x")),
+        ("2024.request.json", lambda rec: (rec / "2024.request.json").write_text("{}")),
+        ("tools.jsonl", lambda rec: (rec / "tools.jsonl").write_text('{"tool": "saw"}\n')),
+        ("tools.jsonl", lambda rec: fifo(rec / "tools.jsonl")),
+        ("0001.json~", lambda rec: (rec / "0001.json~").write_text("x")),
+    ],
+)
+def test_what_is_not_of_a_recording_is_not_replaced(
+    mcode: Mcode, peer: Peer, tmp_path: Path, foreign: str, change: Any
+) -> None:
+    peer.script(call("bash", {"command": "echo 1"}), say("done"))
+    rec = tmp_path / "rec"
+    mcode.exec("go", "--record", rec).check()
+    change(rec)
+
+    def state() -> dict[str, tuple[int, int]]:
+        return {path.name: (path.lstat().st_ino, path.lstat().st_mtime_ns) for path in rec.iterdir()}
+
+    before = state()
+    run = mcode.exec("go", "--record", rec, *JSON).check(2)
+    assert f"holds other things than a recording, such as '{foreign}'" in run.result["error"]["message"]
+    assert state() == before
+    mcode.exec("go", "--record", rec, "--dry-run").check(2)
+    assert len(peer.calls) == 2
+
+
+def test_a_recording_that_a_run_died_writing_is_replaced(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    peer.script(call("bash", {"command": "echo 1"}), say("done"), say("again"))
+    rec = tmp_path / "rec"
+    mcode.exec("go", "--record", rec).check()
+    for path in rec.iterdir():
+        path.write_bytes(path.read_bytes()[:20])
+    (rec / "0002.json").unlink()
+    mcode.exec("go", "--record", rec).check()
+    assert sorted(path.name for path in rec.iterdir()) == [
+        "0001.json",
+        "0001.request.json",
+        "0001.response",
+        "recording.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("-o", "rec/recording.json"),
+        ("--events", "rec/0001.json"),
+        ("--result", "rec"),
+        ("--session-id-file", "../work/rec/sub/id"),
+        ("--events", "link/x"),
+        ("--record", "out/rec", "-o", "out"),
+    ],
+)
+def test_nothing_else_is_written_into_a_recording(
+    mcode: Mcode, peer: Peer, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    (mcode.workspace / "link").symlink_to("rec")
+    run = mcode.exec("go", "--record", "rec", *args, *JSON).check(2)
+    assert "cannot be combined on one target" in run.result["error"]["message"]
+    mcode.exec("go", "--record", "rec", *args, "--dry-run").check(2)
+    assert [path.name for path in mcode.workspace.iterdir()] == ["link"]
+    assert peer.calls == []
+
+
+def test_a_result_file_in_a_recording_is_refused_without_damage(mcode: Mcode, peer: Peer) -> None:
+    mcode.exec("go", "--record", "rec").check()
+    before = (mcode.workspace / "rec" / "0001.json").read_bytes()
+    mcode.exec("go", "--record", "rec", "--result", "rec/0001.json").check(2)
+    assert (mcode.workspace / "rec" / "0001.json").read_bytes() == before
+
+
 def test_a_recording_that_cannot_be_written_ends_the_run(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
     peer.script(call("bash", {"command": "rm -r rec"}), say("done"))
     run = mcode.exec("go", "--record", "rec", *JSON).check(74)
