@@ -10,11 +10,14 @@ order in which the kernel runs them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import signal
+import sqlite3
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -63,6 +66,10 @@ class Tally:
     queued: int = 0
     steered: int = 0
     stopped: int = 0
+    #: processes that were asleep while their lease ran out
+    overslept: int = 0
+    #: seconds, in tenths, in which nobody but us could write
+    locked: int = 0
 
 
 @dataclass
@@ -101,6 +108,8 @@ class Storm:
         doomed = set(self.random.sample(range(commands), kills))
         begun = [self._start(number in doomed) for number in range(commands)]
         started = [one for one in begun if one is not None]
+        if self.random.random() < 0.3:
+            self._lock_store(self.random.choice((2, 10, 25)))
         for one in started:
             if one.dies and self.random.random() < 0.3:
                 time.sleep(self.random.random() * 0.1)
@@ -135,10 +144,7 @@ class Storm:
 
     def _finish(self, one: Started) -> None:
         if not one.dies and one.kind == "wait" and self.random.random() < 0.1:
-            one.running.send(signal.SIGSTOP)
-            time.sleep(self.random.random() * 0.2)
-            one.running.send(signal.SIGCONT)
-            self.tally.stopped += 1
+            self._sleep(one)
         run = one.running.finish(120)
         if run.code == -signal.SIGKILL:
             self.tally.kills += 1
@@ -153,6 +159,34 @@ class Storm:
             elif status == "steered":
                 self.steered.add(one.word)
                 self.tally.steered += 1
+
+    def _sleep(self, one: Started) -> None:
+        """Stop a process for a while; now and then for longer than its lease lasts."""
+        one.running.send(signal.SIGSTOP)
+        if self.random.random() < 0.5:
+            with self._store() as store:
+                changed = store.execute(
+                    "UPDATE session_locks SET expires_boot_ms = 0 WHERE pid = ?", (one.running.pid,)
+                )
+                self.tally.overslept += changed.rowcount
+        time.sleep(self.random.random() * 0.5)
+        one.running.send(signal.SIGCONT)
+        self.tally.stopped += 1
+
+    def _lock_store(self, tenths: int) -> None:
+        with self._store() as store:
+            store.execute("BEGIN IMMEDIATE")
+            time.sleep(tenths / 10)
+            store.execute("ROLLBACK")
+        self.tally.locked += tenths
+
+    @contextlib.contextmanager
+    def _store(self) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.mcode.data / "mcode.db", isolation_level=None, timeout=30)
+        try:
+            yield connection
+        finally:
+            connection.close()
 
     # afterwards
 
