@@ -84,13 +84,15 @@ def test_a_session_that_says_started_without_anybody_is_interrupted(mcode: Mcode
     assert mcode.query("SELECT status FROM sessions") == [{"status": "interrupted"}]
 
 
-def test_a_deletion_that_was_cut_short_is_named_and_stays_sealed(mcode: Mcode, peer: Peer) -> None:
+def test_a_deletion_that_was_cut_short_is_finished_and_named(mcode: Mcode, peer: Peer) -> None:
     session, running, _ = busy_session(mcode, peer)
     running.kill()
     running.process.wait()
     write(mcode, "UPDATE session_locks SET kind = 'deletion', turn_id = NULL")
+    write(mcode, "UPDATE sessions SET deleting_by = 'own_of_the_dead'")
     assert done(recover(mcode)) == {"deleting": [session]}
-    assert mcode.query("SELECT kind FROM session_locks") == [{"kind": "deletion"}]
+    assert mcode.query("SELECT id FROM sessions") == []
+    assert mcode.query("SELECT kind FROM session_locks") == []
 
 
 def test_a_lock_whose_pid_is_somebody_elses_by_now_is_dead_all_the_same(mcode: Mcode, peer: Peer) -> None:

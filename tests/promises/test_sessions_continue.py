@@ -368,7 +368,7 @@ def test_a_busy_session_says_who_holds_it_since_when_and_how_to_watch(mcode: Mco
     assert (error["code"], error["retryable"], run.result["retryable"]) == ("session_busy", True, True)
     assert f"process {first.pid} on " in error["message"]
     assert time.strftime("%Y-%m-%d", time.gmtime()) in error["message"]
-    assert f"mcode sessions show {session_id}" in error["message"]
+    assert f"mcode sessions watch {session_id}" in error["message"]
     gate.open()
     assert first.finish().code == 0
     assert "y" not in [block.get("text") for one in mcode.messages() for block in one["content"]]
