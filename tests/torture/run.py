@@ -37,7 +37,7 @@ def main() -> int:
 def _world(seed: int, commands: int, total: Tally) -> None:
     root = Path(tempfile.mkdtemp(prefix="torture-"))
     with Peer() as peer:
-        one = storm(root, peer, seed, sessions=1 + seed % 3)
+        one = storm(root, peer, seed, sessions=2 + seed % 3)
         try:
             for _ in range(_WAVES):
                 one.wave(commands=commands, kills=commands // 2)

@@ -110,6 +110,9 @@ class Storm:
         started = [one for one in begun if one is not None]
         if self.random.random() < 0.3:
             self._lock_store(self.random.choice((2, 10, 25)))
+        for _ in range(3):
+            time.sleep(self.random.random() * 0.1)
+            self._sleep(started)
         for one in started:
             if one.dies and self.random.random() < 0.3:
                 time.sleep(self.random.random() * 0.1)
@@ -143,8 +146,6 @@ class Storm:
         return Started(kind, session, word, self.mcode.start(*args, env=env), dies)
 
     def _finish(self, one: Started) -> None:
-        if not one.dies and one.kind == "wait" and self.random.random() < 0.1:
-            self._sleep(one)
         run = one.running.finish(120)
         if run.code == -signal.SIGKILL:
             self.tally.kills += 1
@@ -157,21 +158,28 @@ class Storm:
                 self.answered.add(one.word)
                 self.tally.answered += 1
             elif status == "steered":
-                self.steered.add(one.word)
+                if one.session != self.sessions[-1]:  # where an abort may take what became an item of it
+                    self.steered.add(one.word)
                 self.tally.steered += 1
 
-    def _sleep(self, one: Started) -> None:
-        """Stop a process for a while; now and then for longer than its lease lasts."""
-        one.running.send(signal.SIGSTOP)
-        if self.random.random() < 0.5:
-            with self._store() as store:
-                changed = store.execute(
-                    "UPDATE session_locks SET expires_boot_ms = 0 WHERE pid = ?", (one.running.pid,)
-                )
-                self.tally.overslept += changed.rowcount
-        time.sleep(self.random.random() * 0.5)
-        one.running.send(signal.SIGCONT)
-        self.tally.stopped += 1
+    def _sleep(self, started: list[Started]) -> None:
+        """Stop a process that holds a session, for a while; now and then for longer than its lease lasts."""
+        holders = {row["pid"] for row in self.mcode.query("SELECT pid FROM session_locks")}
+        for one in started:
+            if one.running.pid not in holders or one.running.process.poll() is not None:
+                continue
+            one.running.send(signal.SIGSTOP)
+            if self.random.random() < 0.5:
+                # one that is stopped while it writes keeps everybody out, us too
+                with contextlib.suppress(sqlite3.OperationalError), self._store(1) as store:
+                    changed = store.execute(
+                        "UPDATE session_locks SET expires_boot_ms = 0 WHERE pid = ?", (one.running.pid,)
+                    )
+                    self.tally.overslept += changed.rowcount
+            time.sleep(self.random.random() * 0.5)
+            one.running.send(signal.SIGCONT)
+            self.tally.stopped += 1
+            return
 
     def _lock_store(self, tenths: int) -> None:
         with self._store() as store:
@@ -181,8 +189,8 @@ class Storm:
         self.tally.locked += tenths
 
     @contextlib.contextmanager
-    def _store(self) -> Iterator[sqlite3.Connection]:
-        connection = sqlite3.connect(self.mcode.data / "mcode.db", isolation_level=None, timeout=30)
+    def _store(self, patience_s: float = 30) -> Iterator[sqlite3.Connection]:
+        connection = sqlite3.connect(self.mcode.data / "mcode.db", isolation_level=None, timeout=patience_s)
         try:
             yield connection
         finally:
