@@ -1,7 +1,9 @@
 """Limits of a run: no model call starts once a sum has reached its limit.
 
 One call may overshoot; its output limit is cut to what is left.  Only a run
-that needs another call ends by a limit.
+that needs another call ends by a limit.  A failed attempt of unknown usage
+counts as the answer that followed it, which sent the same; after an answer of
+unknown usage there is nothing to go by.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ def check_spending(limits: Limits, state: TurnState) -> None:
     if limits.max_tokens is not None:
         if state.spent_tokens >= limits.max_tokens:
             _reached(
-                limits, state, "tokens", str(limits.max_tokens), f"{state.spent_tokens} tokens were used"
+                limits,
+                state,
+                "tokens",
+                str(limits.max_tokens),
+                f"{state.spent_tokens} tokens were used{_estimated(state)}",
             )
         if state.is_unmetered:
             _reached(limits, state, "tokens", str(limits.max_tokens), _UNREPORTED)
@@ -39,8 +45,16 @@ def check_spending(limits: Limits, state: TurnState) -> None:
             _reached(limits, state, "cost", f"{limits.max_cost_usd:f} USD", _UNREPORTED)
         if state.spent_usd >= limits.max_cost_usd:
             _reached(
-                limits, state, "cost", f"{limits.max_cost_usd:f} USD", f"{state.spent_usd:f} USD were spent"
+                limits,
+                state,
+                "cost",
+                f"{limits.max_cost_usd:f} USD",
+                f"{state.spent_usd:f} USD were spent{_estimated(state)}",
             )
+
+
+def _estimated(state: TurnState) -> str:
+    return ", failed attempts of unknown usage counted as the answer after them" if state.is_estimate else ""
 
 
 _UNREPORTED = "the provider did not report what an answer used, so the limit cannot be kept any more"

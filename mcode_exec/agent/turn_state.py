@@ -29,6 +29,10 @@ class TurnState:
         #: what limits go by: failed attempts whose usage nobody reported count as the answer that followed
         self.spent_tokens = 0
         self.spent_usd = Decimal(0)
+        #: whether such attempts are in it
+        self.is_estimate = False
+        #: prices of those that no answer has followed yet
+        self._unreported: list[Price | None] = []
         #: an answer came without its usage: no limit can be kept from here on
         self.is_unmetered = False
         self.api_duration_ms = 0
@@ -80,9 +84,11 @@ class TurnState:
         self.is_unmetered = self.is_unmetered or not usage.is_complete
         self._spend(usage, cost_usd)
         self.add_failed(failed, price)
-        for unreported in failed:
-            if not unreported.is_complete:
-                self._spend(usage, cost_usd)
+        # they sent what this answer's request sent, whichever model was asked
+        for unreported in self._unreported:
+            self._spend(usage, unreported.cost_usd(usage) if unreported else None)
+            self.is_estimate = True
+        self._unreported.clear()
 
     def add_failed(self, usages: Sequence[Usage], price: Price | None) -> None:
         """Count attempts that gave no answer; they may have been billed all the same."""
@@ -91,6 +97,8 @@ class TurnState:
             self._add(usage, cost_usd)
             if usage.is_complete:
                 self._spend(usage, cost_usd)
+            else:
+                self._unreported.append(price)
 
     def _add(self, usage: Usage, cost_usd: Decimal | None) -> None:
         """Unknown is not zero: it makes the sum incomplete."""

@@ -207,7 +207,7 @@ def test_a_failed_attempt_that_nobody_counted_is_unknown_and_held_against_the_li
     turn = Turn(tmp_path, limits=limits, price=usd("3", "15"), output_tokens=100_000)
     failed = (Usage(), Usage(input_tokens=1000))
     turn.ports.steps = [answer(bash("true"), usage=usage, failed_usage=failed), answer("done")]
-    with pytest.raises(LimitReachedError):
+    with pytest.raises(LimitReachedError, match=r"0\.054 USD were spent, failed attempts of unknown usage"):
         turn.run()
     assert len(turn.ports.requests) == 1, "0.018 USD three times"
     assert (turn.state.cost_usd, turn.state.usage_incomplete) == (None, True)
