@@ -153,19 +153,26 @@ def show(session: str, limit: int, before: str | None, output_format: str, data_
 def delete(sessions: tuple[str, ...], output_format: str, data_dir: str | None) -> int:
     """Delete SESSIONS with their sub-agents and side conversations: messages, files, queues.
 
-    A turn that runs is stopped first (exit 75 if it does not end within 5 s; nothing is deleted then). Forks
+    A turn that runs is stopped first (exit 75 if it does not end within 5 s; its session is kept then). Forks
     stay, and so do the totals of `mcode usage`. There is no way back: `mcode sessions export` keeps a copy.
     """
     from mcode_exec.executor.deletion import delete_sessions
 
-    deleted = await_result(delete_sessions(data_dir, os.environ, sessions))
-    if output_format == "json":
-        from mcode_exec.output.encoding import to_json_line
+    deleted: list[str] = []
 
-        emit(to_json_line({"deleted": [session.id for session in deleted]}))
-    else:
-        for session in deleted:
+    def told(session: Session) -> None:
+        deleted.append(session.id)
+        if output_format != "json":
             notice(f"session {session.id} is deleted")
+
+    try:
+        await_result(delete_sessions(data_dir, os.environ, sessions, told))
+    finally:
+        # what is gone is said, although the next one could not be deleted
+        if output_format == "json" and deleted:
+            from mcode_exec.output.encoding import to_json_line
+
+            emit(to_json_line({"deleted": deleted}))
     return 0
 
 

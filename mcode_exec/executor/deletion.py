@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mcode_exec.errors import BusyError, McodeError, StoreFailedError
+from mcode_exec.errors import BusyError, McodeError
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
 from mcode_exec.sessions import finding
-from mcode_exec.sessions.layout import history_paths
+from mcode_exec.sessions.removing import remove_files
 from mcode_exec.turns import deletion
 from mcode_exec.turns.aborting import ABORT_WAIT_S, request_abort
 
@@ -24,91 +21,69 @@ _LOOK_S = 0.05
 
 
 async def delete_sessions(
-    data_dir: str | None, env: Mapping[str, str], names: Sequence[str]
-) -> list[Session]:
+    data_dir: str | None, env: Mapping[str, str], names: Sequence[str], told: Callable[[Session], None]
+) -> None:
     """Delete sessions by id or unique prefix; all of them are found before the first one goes.
 
-    Returns what was deleted, sub-agents and side conversations included.
+    `told`: each session that is gone, sub-agents and side conversations included.
     Raises: SessionError for one that is not there; BusyError for one whose turn does not end in time;
         StoreFailedError for files that cannot be removed (deleting again goes on).
     """
     from mcode_exec.executor.inspect import opened
 
     async with opened(data_dir, env) as runtime:
-        found = [await finding.find_exact(runtime.store, name) for name in names]
-        deleted: list[Session] = []
-        for session in dict.fromkeys(one.id for one in found):
-            deleted += await _delete(runtime, session)
-        return deleted
+        found = [(await finding.find_exact(runtime.store, name)).id for name in names]
+        gone: set[str] = set()
+        for session_id in found:
+            if session_id not in gone:
+                for session in await _delete(runtime, session_id, wait_s=ABORT_WAIT_S):
+                    gone.add(session.id)
+                    told(session)
 
 
-async def _delete(runtime: Runtime, session_id: str) -> list[Session]:
-    sealed = await deletion.seal(runtime.store, runtime.owner, session_id)
+async def _delete(runtime: Runtime, session_id: str, *, wait_s: float) -> list[Session]:
+    store, owner = runtime.store, runtime.owner
+    sealed = await deletion.seal(store, owner, session_id)
     fault("after-seal")
-    for session in sealed:
-        if not await _stopped(runtime, session.id):
-            await deletion.unseal(runtime.store, runtime.owner, sealed)
-            raise BusyError(
-                f"the turn of session {session.id} did not end within {ABORT_WAIT_S:g} s; nothing was deleted, "
-                "try again later"
-            )
-    for session in sealed:
-        await _remove(runtime, session)
+    try:
+        for session in sealed:
+            await _stop(runtime, session, wait_s)
+    except McodeError:
+        await deletion.give_up(store, owner, sealed, runtime.clock)
+        raise
+    fault("after-stop")
+    try:
+        for session in sealed:
+            await _remove(runtime, session)
+    except McodeError:
+        await deletion.leave(store, owner, sealed)
+        raise
     return sealed
 
 
-async def _stopped(runtime: Runtime, session_id: str) -> bool:
-    """Whether the session is held for its deletion; its turn is told to stop, and waited for."""
+async def _stop(runtime: Runtime, session: Session, wait_s: float) -> None:
+    """Hold the session for its deletion; its turn is told to stop, and waited for.  Raises: BusyError."""
     store, owner, clock = runtime.store, runtime.owner, runtime.clock
-    until_s = clock.monotonic_s() + ABORT_WAIT_S
-    told = False
-    while not await deletion.take_lock(store, owner, session_id, clock):
-        if not told:
-            await request_abort(store, owner, session_id, clock, reason="session-deleting")
-            told = True
+    until_s = clock.monotonic_s() + wait_s
+    is_told = False
+    while not await deletion.take_lock(store, owner, session.id, clock):
+        if not is_told:
+            await request_abort(store, owner, session.id, clock, reason="session-deleting")
+            is_told = True
         if clock.monotonic_s() >= until_s:
-            return False
+            became = "it was not deleted, try again later"
+            if session.deleting_by is not None:
+                became = "its deletion, which was begun before, goes on when that has ended"
+            raise BusyError(f"what runs in session {session.id} did not end within {wait_s:g} s; {became}")
         await asyncio.sleep(_LOOK_S)
-    return True
 
 
 async def _remove(runtime: Runtime, session: Session) -> None:
     """Files first, the rows that name them after."""
-    await asyncio.to_thread(_remove_files, runtime.sessions_dir, session.history_relative_dir)
+    await asyncio.to_thread(remove_files, runtime.sessions_dir, session.history_relative_dir)
     fault("after-files")
     await deletion.delete_rows(runtime.store, session, runtime.clock)
     fault("after-deletion")
-
-
-def _remove_files(sessions_dir: str, relative_dir: str) -> None:
-    """Remove a session's directory, and those above it that are empty then.  Raises: StoreFailedError."""
-    directory = history_paths(sessions_dir, relative_dir).directory
-    parts = relative_dir.split("/")
-    if not relative_dir or os.path.isabs(relative_dir) or ".." in parts:
-        raise StoreFailedError(f"{directory} is no directory of a session; nothing of it was removed")
-    try:
-        # A link in the place of a directory is removed, not followed.
-        above = sessions_dir
-        for part in parts[:-1]:
-            above = os.path.join(above, part)
-            if not stat.S_ISDIR(os.lstat(above).st_mode):
-                raise StoreFailedError(f"{above} is no directory; nothing below it was removed")
-        if stat.S_ISDIR(os.lstat(directory).st_mode):
-            shutil.rmtree(directory)
-        else:
-            os.unlink(directory)
-    except FileNotFoundError:
-        pass  # it is gone already
-    except OSError as error:
-        raise StoreFailedError(
-            f"{error.filename or directory} cannot be removed: {error.strerror}; the session stays sealed, "
-            "`mcode sessions delete` goes on where it stopped"
-        ) from error
-    for depth in range(len(parts) - 1, 0, -1):
-        try:
-            os.rmdir(os.path.join(sessions_dir, *parts[:depth]))
-        except OSError:
-            break
 
 
 async def finish_deletions(runtime: Runtime, session_ids: Sequence[str]) -> tuple[str, ...]:
@@ -116,8 +91,8 @@ async def finish_deletions(runtime: Runtime, session_ids: Sequence[str]) -> tupl
     done = []
     for session_id in session_ids:
         try:
-            await _delete(runtime, session_id)
+            await _delete(runtime, session_id, wait_s=0.0)
         except McodeError:
-            continue  # another process is quicker, or the files cannot be removed yet
+            continue  # another process is quicker, its turn still ends, or the files cannot be removed yet
         done.append(session_id)
     return tuple(done)

@@ -92,7 +92,7 @@ class _Waiter:
             admission = await admit(self._store, self._runtime.owner, request, self._runtime.clock)
             if isinstance(admission, Accepted | Replayed):
                 return admission
-            if admission.reason == "item-gone":
+            if admission.reason in ("item-gone", "invalid-session"):  # a place goes with its session too
                 return await self._removed()
             if admission.reason not in (*BUSY, "request-running"):
                 reject(admission, request)

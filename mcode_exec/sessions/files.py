@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 
+_TRIES = 100  # to make directories that others remove while they are empty
+
 
 def read_file(path: str) -> bytes:
     """All of a session's file.  Raises: OSError, also for a FIFO, which must not keep the store waiting."""
@@ -18,6 +20,17 @@ def read_file(path: str) -> bytes:
 
 def make_dirs(path: str, below: str) -> None:
     """Make `path` and its missing parents below `below`, each 0700, and make them survive power loss."""
+    for left in range(_TRIES - 1, -1, -1):
+        try:
+            _make_missing(path, below)
+        except FileNotFoundError:
+            if not left:
+                raise  # else a deletion has just taken away a day that was empty
+        else:
+            return
+
+
+def _make_missing(path: str, below: str) -> None:
     missing: list[str] = []
     current = path
     while not os.path.isdir(current) and current != below:

@@ -107,7 +107,7 @@ def _is_used() -> Any:
 
 
 def newest_conversations(workspace: str, limit: int) -> list[Session]:
-    """Visible, unarchived conversations of a workspace, newest activity first; one indexed lookup."""
+    """Visible, unarchived conversations of a workspace that nobody deletes, newest activity first."""
     query = (
         Sessions.select()
         .where(
@@ -115,6 +115,7 @@ def newest_conversations(workspace: str, limit: int) -> list[Session]:
             & (Sessions.visibility == "visible")
             & (Sessions.session_kind == "conversation")
             & Sessions.archived_ms.is_null()
+            & Sessions.deleting_by.is_null()
             & _is_used()
         )
         .order_by(Sessions.activity_ms.desc())

@@ -97,5 +97,16 @@ def settle_signal(
     return bool(query.execute())
 
 
+def withdraw_aborts(session_id: str, reason: str, at_ms: int) -> None:
+    """Take back what a session's turns were told with this reason and have not heard."""
+    query = TurnSignals.update(state="dropped", settled_ms=at_ms).where(
+        (TurnSignals.session_id == session_id)
+        & (TurnSignals.kind == "abort")
+        & (TurnSignals.reason == reason)
+        & (TurnSignals.state == "pending")
+    )
+    query.execute()
+
+
 def delete_all(session_id: str) -> None:
     TurnSignals.delete().where(TurnSignals.session_id == session_id).execute()

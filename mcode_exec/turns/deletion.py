@@ -2,7 +2,8 @@
 
 From the seal on no turn is admitted; a turn that runs is told to stop, and ends
 as `session-deleting`.  Rows go in small transactions, the session's own row
-last: as long as it is there, so is the seal, and the next start goes on.
+last: as long as it is there, so is the seal, and the next start goes on.  A
+seal is undone only by who set it, before anything was deleted.
 Totals of usage stay, and so do forks.
 """
 
@@ -12,6 +13,7 @@ import os
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import SessionError
+from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
 from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
@@ -22,12 +24,13 @@ from mcode_exec.turns.queue import take_out
 from mcode_exec.turns.settlement import settle_as_dead
 
 MAX_DEPTH = 32  # levels of sub-agents; source: session-system notes
+#: in `deleting_by`: the deletion was begun, and no process is at it
+NOBODY = "nobody"
 _BATCH = 250  # rows of a table in one transaction
-_MAX_ITEMS = 1_000
 
 
 async def seal(store: Store, owner: Owner, session_id: str) -> list[Session]:
-    """Seal a session with its sub-agents and side conversations; all of them, the session itself last.
+    """Seal a session with its sub-agents and side conversations; all as they were, the session itself last.
 
     Raises: SessionError for one that does not exist, or that a live process deletes already.
     """
@@ -68,16 +71,41 @@ def _family(session_id: str) -> list[str]:
     return found
 
 
-async def unseal(store: Store, owner: Owner, sessions: list[Session]) -> None:
-    """Give a deletion up before anything was deleted."""
+async def give_up(store: Store, owner: Owner, sessions: list[Session], clock: Clock) -> None:
+    """Undo the seals that were set on `sessions`, and what their turns were told; nothing was deleted yet.
+
+    What an earlier deletion had sealed stays so: it is finished, not undone.
+    """
 
     def transaction() -> None:
         for session in sessions:
-            now = session_rows.find_session(session.id)
-            if now is not None and now.deleting_by == owner.token:
-                session_rows.update_session(session.id, deleting_by=None)
+            if session.deleting_by is None and _let_go(session.id, owner, None):
+                signal_rows.withdraw_aborts(session.id, "session-deleting", clock.now_ms())
+            else:
+                _let_go(session.id, owner, NOBODY)
 
     await store.write(transaction)
+
+
+async def leave(store: Store, owner: Owner, sessions: list[Session]) -> None:
+    """Leave a deletion that cannot go on now to whoever comes next."""
+
+    def transaction() -> None:
+        for session in sessions:
+            _let_go(session.id, owner, NOBODY)
+
+    await store.write(transaction)
+
+
+def _let_go(session_id: str, owner: Owner, deleting_by: str | None) -> bool:
+    now = session_rows.find_session(session_id)
+    if now is None or now.deleting_by != owner.token:
+        return False
+    session_rows.update_session(session_id, deleting_by=deleting_by)
+    lock = turn_rows.find_lock(session_id)
+    if lock is not None and lock.kind == "deletion" and lock.owner == owner.token:
+        turn_rows.delete_lock(session_id, lock.token)
+    return True
 
 
 async def take_lock(store: Store, owner: Owner, session_id: str, clock: Clock) -> bool:
@@ -117,13 +145,21 @@ def _lock(owner: Owner, session_id: str, clock: Clock) -> Lock:
 async def delete_rows(store: Store, session: Session, clock: Clock) -> None:
     """Delete all rows of a sealed and held session, its own last."""
 
-    def queue() -> None:
-        for item in queue_rows.page_items(session.id, limit=_MAX_ITEMS):
+    def some_items() -> bool:
+        items = queue_rows.page_items(session.id, limit=_BATCH)
+        for item in items:
             take_out(item, "deleting", clock.now_ms())
+        return bool(items)
+
+    def rest_of_queue() -> None:
         queue_state_rows.delete_all(session.id)
         signal_rows.delete_all(session.id)
 
-    await store.write(queue)
+    while await store.write(some_items):
+        pass
+    await store.write(rest_of_queue)
+    fault("after-queue")
     while await store.write(lambda: session_rows.delete_rows(session.id, _BATCH)):
         pass
+    fault("after-rows")
     await store.write(lambda: session_rows.delete_session(session, clock.now_ms()))

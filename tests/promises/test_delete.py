@@ -83,7 +83,7 @@ def test_a_turn_that_does_not_end_keeps_its_session(mcode: Mcode, peer: Peer) ->
     session, first, gate = busy_session(mcode, peer)
     first.send(signal.SIGSTOP)
     run = mcode.run("sessions", "delete", session).check(75)
-    assert "nothing was deleted" in run.err
+    assert "it was not deleted" in run.err
     assert mcode.query("SELECT deleting_by FROM sessions") == [{"deleting_by": None}]
     first.send(signal.SIGCONT)
     gate.open()
