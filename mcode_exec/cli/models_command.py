@@ -77,7 +77,11 @@ def command(
     emit(render(rows, output_format, name="models", columns=_COLUMNS))
     is_table = output_format == "table"
     if not rows and is_table:
-        notice("no models: no provider has a key here (--all shows the rest)")
+        named = flag if provider is None else provider
+        why = "no provider has a key here (--all shows the rest)"
+        if named is not None:
+            why = f"nothing is known of those of {named}; name one all the same: --model {named}/MODEL"
+        notice(f"no models: {why}")
     if listing.refreshed is not None:
         notice(listing.refreshed)
     if listing.state.trouble is not None:

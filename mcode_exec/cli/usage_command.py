@@ -71,6 +71,9 @@ def command(
     rows, total = await_result(
         usage(data_dir, os.environ, by=by, since=since, until=until, session=session, timezone=timezone)
     )
+    drawn = (
+        _chart(rows, by) if chart and rows else ""
+    )  # what cannot be drawn is said before anything is printed
     if output_format == "json":
         from mcode_exec.output.encoding import to_json_line
 
@@ -84,8 +87,8 @@ def command(
     emit(render(lines if rows or not is_table else [], output_format, name="usage", columns=columns))
     if is_table and not rows:
         notice("no model calls yet" if since is until is session is None else "no model calls there")
-    if chart and rows:
-        emit(_chart(rows, by).encode("utf-8", "replace"))
+    if drawn:
+        emit(drawn.encode("utf-8", "replace"))
     return 0
 
 

@@ -128,7 +128,12 @@ def check_price(limits: Limits, model: ModelInfo) -> None:
     if limits.max_cost_usd is not None and model.price is None:
         raise PriceUnknownError(
             f"a cost limit of {limits.max_cost_usd} USD ({limits.sources.get('cost')}) cannot be kept: "
-            f"the price of {model.ref} is unknown; set `cost` for it in the config"
+            f"the price of {model.ref} is unknown"
+            + (
+                " (a replay costs nothing)"
+                if model.source == "recording"
+                else "; set `cost` for it in the config"
+            )
         )
 
 

@@ -24,6 +24,7 @@ from mcode_exec.providers.catalogue_data import (
     Limit,
     wrong_price,
 )
+from mcode_exec.records.usage import MAX_PRICE
 
 
 class _Provider(Struct, frozen=True):
@@ -45,8 +46,33 @@ def read_override(path: str) -> Override:
             wrong = wrong_price("cost", model.cost)
             if wrong is not None:
                 where = f"{provider_id}.models.{model_id}.{wrong}"
-                raise ConfigError(f"{path}: {where!r} must be a number from 0 up (USD per million tokens).")
+                raise ConfigError(
+                    f"{path}: {where!r} must be a number from 0 to {MAX_PRICE} (USD per million tokens)."
+                )
+            unusable = _unusable_tier(model.cost)
+            if unusable is not None:
+                raise ConfigError(f"{path}: '{provider_id}.models.{model_id}.cost.{unusable}.")
     return {provider_id: provider.models for provider_id, provider in providers.items()}
+
+
+def _unusable_tier(cost: Cost | None) -> str | None:
+    """What keeps a price of long prompts from being charged, as field and fault; it must not be dropped unsaid."""
+    if cost is None:
+        return None
+    sizes: set[int] = set()
+    for number, tier in enumerate(cost.tiers):
+        name = f"tiers[{number}]'"
+        if tier.tier.type != "context" or not tier.tier.size:
+            return name + ' needs \'tier\': {"type": "context", "size": TOKENS}'
+        if tier.tier.size in sizes:
+            return f"{name} is the second one that begins at {tier.tier.size} tokens"
+        if tier.input is None or tier.output is None:
+            return name + " needs both 'input' and 'output'"
+        sizes.add(tier.tier.size)
+    long = cost.context_over_200k
+    if long is not None and (long.input is None or long.output is None):
+        return "context_over_200k' needs both 'input' and 'output'"
+    return None
 
 
 def laid_over(known: CatalogueModel | None, said: CatalogueModel | None) -> CatalogueModel | None:

@@ -152,7 +152,7 @@ def published(body: bytes, address: str) -> Published:
     elif left_out * _MOST_UNREADABLE > count + left_out:
         why = f"{left_out} of its {count + left_out} entries are not understood"
     elif date is None:
-        why = "none of its models has a last_updated, so nobody could tell how old it is"
+        why = "none of its models has a last_updated up to today, so nobody could tell how old it is"
     if date is None or why is not None:
         raise _foreign(url, f"is no catalogue in the shape of models.dev: {why}", body)
     return Published(date=date, models=models, left_out=left_out)

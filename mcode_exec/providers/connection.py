@@ -58,9 +58,7 @@ class Response:
         if self._coding:
             raise ModelCallError(
                 "LLM_BAD_RESPONSE",
-                printable(
-                    f"the answer is coded as {self._coding!r}, though only plain answers were asked for"
-                ),
+                printable(f"the answer is coded as {self._coding!r}, which was not asked for"),
                 http_status=self.status,
             )
         while True:

@@ -46,12 +46,12 @@ class Usage(Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 #: no price of this world is larger; keeps arithmetic exact
-_MAX_PRICE = 10**12
+MAX_PRICE = 10**12
 
 
 def is_price(value: Decimal) -> bool:
     """Whether so many USD per million tokens can be a price; other people's data hold -1, NaN and worse."""
-    return value.is_finite() and 0 <= value <= _MAX_PRICE
+    return value.is_finite() and 0 <= value <= MAX_PRICE
 
 
 class Price(Struct, frozen=True, kw_only=True):

@@ -253,6 +253,21 @@ def test_prices_of_an_override_are_its_own_tiers_included(tmp_path: Path) -> Non
             '{"acme": {"models": {"big-1": {"cost": {"tiers": [{"output": -2}]}}}}}',
             "'acme.models.big-1.cost.tiers[0].output' must be",
         ),
+        *(
+            (f'{{"acme": {{"models": {{"big-1": {{"cost": {cost}}}}}}}}}', f"'acme.models.big-1.cost.{named}")
+            for cost, named in (
+                ('{"tiers": [{"input": 3, "output": 4}]}', "tiers[0]' needs 'tier'"),
+                ('{"tiers": [{"input": 3, "tier": {"type": "context", "size": 9}}]}', "tiers[0]' needs both"),
+                (
+                    '{"tiers": ['
+                    + ", ".join(['{"input": 3, "output": 4, "tier": {"type": "context", "size": 9}}'] * 2)
+                    + "]}",
+                    "tiers[1]' is the second one that begins at 9 tokens",
+                ),
+                ('{"context_over_200k": {"input": 3}}', "context_over_200k' needs both"),
+                ('{"input": 1e300}', "input' must be a number from 0 to"),
+            )
+        ),
     ],
 )
 def test_a_fault_of_an_override_is_said_with_file_and_field(tmp_path: Path, said: str, named: str) -> None:
