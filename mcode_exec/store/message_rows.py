@@ -9,37 +9,49 @@ from peewee import fn
 
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.usage import Usage
+from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import Messages, Prefixes, TokenUsage, tuples
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(DisplayMessage).decode
 
 
-def put_message(message: DisplayMessage) -> None:
-    """Insert a message, or replace the one with its id (a call got its result, a prompt is said again)."""
-    newest = Messages.select(fn.COALESCE(fn.MAX(Messages.revision), 0) + 1).where(
-        Messages.session_id == message.session_id
-    )
-    Messages.insert(
-        id=message.id,
-        session_id=message.session_id,
-        turn_id=message.turn_id,
-        role=message.role,
-        created_ms=message.created_ms,
-        data=_encode(message),
-        revision=newest,
+_PUT = Statement(
+    lambda session_id, message_id, turn_id, role, created_ms, data: Messages.insert(
+        id=message_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        role=role,
+        created_ms=created_ms,
+        data=data,
+        revision=Messages.select(fn.COALESCE(fn.MAX(Messages.revision), 0) + 1).where(
+            Messages.session_id == session_id
+        ),
     ).on_conflict(
         conflict_target=(Messages.session_id, Messages.id),
         preserve=(Messages.turn_id, Messages.data, Messages.revision),
-    ).execute()
+    ),
+    *(str, str, str, str, int, bytes),
+)
+_FIND = Statement(
+    lambda session_id, message_id: Messages.select(Messages.row, Messages.data).where(
+        (Messages.session_id == session_id) & (Messages.id == message_id)
+    ),
+    str,
+    str,
+)
+
+
+def put_message(message: DisplayMessage) -> None:
+    """Insert a message, or replace the one with its id (a call got its result, a prompt is said again)."""
+    _PUT.count(
+        message.session_id, message.id, message.turn_id, message.role, message.created_ms, _encode(message)
+    )
 
 
 def find_message(session_id: str, message_id: str) -> tuple[int, DisplayMessage] | None:
     """The row number and the message."""
-    query = Messages.select(Messages.row, Messages.data).where(
-        (Messages.session_id == session_id) & (Messages.id == message_id)
-    )
-    return next(((row, _decode(data)) for row, data in tuples(query)), None)
+    return next(((row, _decode(data)) for row, data in _FIND.tuples(session_id, message_id)), None)
 
 
 def last_message(session_id: str, role: str | None = None) -> DisplayMessage | None:
@@ -103,6 +115,37 @@ def messages_changed(session_id: str, after_revision: int, limit: int) -> list[t
     return [(revision, _decode(data)) for revision, data in tuples(query)]
 
 
+_USAGE_COLUMNS: dict[str, type] = {
+    "session_id": str,
+    "turn_id": str,
+    "message_id": str,
+    "provider_id": str,
+    "model_id": str,
+    "agent": str,
+    "kind": str,
+    "input_tokens": int,
+    "output_tokens": int,
+    "reasoning_tokens": int,
+    "cache_read_tokens": int,
+    "cache_write_tokens": int,
+    "cost_usd": str,
+    "at_ms": int,
+}
+_ADD_USAGE = Statement(
+    lambda *values: TokenUsage.insert(**dict(zip(_USAGE_COLUMNS, values, strict=True))),
+    *_USAGE_COLUMNS.values(),
+)
+_HAS_USAGE = Statement(
+    lambda message_id, kind: (
+        TokenUsage.select(TokenUsage.row)
+        .where((TokenUsage.message_id == message_id) & (TokenUsage.kind == kind))
+        .limit(1)
+    ),
+    str,
+    str,
+)
+
+
 def add_usage(
     *,
     session_id: str,
@@ -117,26 +160,24 @@ def add_usage(
     at_ms: int,
 ) -> None:
     """One row of one provider answer; an `answer` row of a message is written once."""
-    if kind == "answer":
-        known = TokenUsage.select().where((TokenUsage.message_id == message_id) & (TokenUsage.kind == kind))
-        if known.exists():
-            return
-    TokenUsage.insert(
-        session_id=session_id,
-        turn_id=turn_id,
-        message_id=message_id,
-        provider_id=provider_id,
-        model_id=model_id,
-        agent=agent,
-        kind=kind,
-        input_tokens=usage.input_tokens,
-        output_tokens=usage.output_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        cache_read_tokens=usage.cache_read_tokens,
-        cache_write_tokens=usage.cache_write_tokens,
-        cost_usd=None if cost_usd is None else str(cost_usd),
-        at_ms=at_ms,
-    ).execute()
+    if kind == "answer" and _HAS_USAGE.exists(message_id, kind):
+        return
+    _ADD_USAGE.count(
+        session_id,
+        turn_id,
+        message_id,
+        provider_id,
+        model_id,
+        agent,
+        kind,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.reasoning_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        None if cost_usd is None else str(cost_usd),
+        at_ms,
+    )
 
 
 def put_prefix(digest: str, body: bytes) -> None:
