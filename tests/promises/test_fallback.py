@@ -149,3 +149,19 @@ def test_a_fallback_that_cannot_be_called_is_found_before_anything_is_begun(
         assert told in run.err
     assert peer.calls == []
     assert mcode.query("SELECT id FROM sessions") == []
+
+
+def test_what_the_first_model_may_have_billed_is_held_against_the_limit_at_its_price(
+    mcode: Mcode, peer: Peer, other: Peer, api: str
+) -> None:
+    configure(mcode, other)
+    peer.script(forever(answer(say("half an ans"), ending=CUT)))
+    usage = {"input": 1000, "output": 1000}
+    other.script(answer(call("bash", {"command": "echo 2"}), usage=usage), say("done"))
+    # the fallback's answer costs 0.003 USD, the same from the first model 0.018
+    run = mcode.exec("go", *FALLBACK, "--max-cost", "0.02", *STREAM).check(7)
+    assert run.result["error"]["code"] == "LIMIT_COST"
+    assert "0.021 USD were spent, failed attempts of unknown usage counted" in run.result["error"]["message"]
+    assert run.result["costUsd"] is None
+    other.script(answer(call("bash", {"command": "echo 2"}), usage=usage), say("done", usage=usage))
+    mcode.exec("go", *FALLBACK, "--max-cost", "0.03").check()
