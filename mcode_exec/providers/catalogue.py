@@ -65,7 +65,7 @@ class Catalogue:
         said = self._said(ref.provider_id).get(ref.model_id)
         data_id = None if _is_complete(configured) else _id_in_data(ref.provider_id)
         found = None if data_id is None else self.data.find_model(data_id, ref.model_id)
-        return _info(ref, self._known(found, said), configured)
+        return _info(ref, self._known(ref, found, said, configured), configured)
 
     def listed(self, provider_id: str, config: ProviderConfig | None = None) -> list[ListedModel]:
         """The models of a provider that anybody describes, by id.  Raises: ConfigError, as `info`."""
@@ -75,11 +75,12 @@ class Catalogue:
         configured = config.models if config else {}
         listed = []
         for model_id in sorted({*models, *said, *configured}):
-            known = self._known(models.get(model_id), said.get(model_id))
             ref = ModelRef(provider_id=provider_id, model_id=model_id)
+            ours = configured.get(model_id) or ModelConfig()
+            known = self._known(ref, models.get(model_id), said.get(model_id), ours)
             listed.append(
                 ListedModel(
-                    info=_info(ref, known, configured.get(model_id) or ModelConfig()),
+                    info=_info(ref, known, ours),
                     name=(known.model.name if known.model else "") or model_id,
                     is_in_data=known.is_in_data,
                 )
@@ -107,14 +108,18 @@ class Catalogue:
         said.update(self.override.get(provider_id, {}))
         return said
 
-    def _known(self, found: CatalogueModel | None, said: CatalogueModel | None) -> _Known:
+    def _known(
+        self, ref: ModelRef, found: CatalogueModel | None, said: CatalogueModel | None, ours: ModelConfig
+    ) -> _Known:
         if said is None:
             return (
                 _Known() if found is None else _Known(model=found, source=self.data.source, is_in_data=True)
             )
-        from mcode_exec.providers.catalogue_override import laid_over
+        from mcode_exec.providers.catalogue_override import check_whole, laid_over
 
-        return _Known(model=laid_over(found, said), source="override", is_in_data=found is not None)
+        model = laid_over(found, said)
+        check_whole(model, said, ours.cost, path=self.override_file, model=str(ref))
+        return _Known(model=model, source="override", is_in_data=found is not None)
 
 
 def _id_in_data(provider_id: str) -> str | None:

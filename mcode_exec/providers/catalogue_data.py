@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from mcode_exec.paths import open_regular
-from mcode_exec.records.usage import is_price
+from mcode_exec.records.usage import MAX_PRICE, is_price
 
 #: no catalogue is larger, unpacked; models.dev is below 3 MiB
 MAX_BYTES = 32 * 1024 * 1024
@@ -210,19 +210,41 @@ def read_model(raw: msgspec.Raw) -> CatalogueModel | None:
         return None
 
 
-def wrong_price(name: str, cost: Cost | None) -> str | None:
-    """The first field that holds what cannot be a price."""
+NO_PRICE = f"must be a number from 0 to {MAX_PRICE} (USD per million tokens)"
+
+
+def wrong_price(name: str, cost: Cost | None, *, foreign_tiers: bool) -> tuple[str, str] | None:
+    """The first field that holds what cannot be a price, and what it should hold.
+
+    `foreign_tiers`: tiers that are told by something else than the prompt's length are left alone.
+    """
     if cost is None:
         return None
     for field in ("input", "output", "cache_read", "cache_write"):
         price = getattr(cost, field)
         if price is not None and not is_price(price):
-            return f"{name}.{field}"
-    below: list[tuple[str, Cost | None]] = [
-        (f"{name}.tiers[{number}]", tier) for number, tier in enumerate(cost.tiers)
-    ]
-    below.append((f"{name}.context_over_200k", cost.context_over_200k))
-    return next((wrong for at, one in below if (wrong := wrong_price(at, one)) is not None), None)
+            return f"{name}.{field}", NO_PRICE
+    long: list[tuple[str, Cost]] = []
+    sizes: set[int] = set()
+    for number, tier in enumerate(cost.tiers):
+        at, begin = f"{name}.tiers[{number}]", tier.tier
+        if begin.type != "context":
+            if begin.type and foreign_tiers:
+                continue
+            return f"{at}.tier.type", 'must be "context", and tier.size a number of tokens'
+        if begin.size == 0 or begin.size in sizes:
+            return f"{at}.tier.size", "must be a number of tokens from 1 up, and no other tier's"
+        sizes.add(begin.size)
+        long.append((at, tier))
+    if cost.context_over_200k is not None:
+        long.append((f"{name}.context_over_200k", cost.context_over_200k))
+    for at, one in long:
+        for field in ("input", "output"):
+            if getattr(one, field) is None:
+                return f"{at}.{field}", NO_PRICE
+        if (wrong := wrong_price(at, one, foreign_tiers=foreign_tiers)) is not None:
+            return wrong
+    return None
 
 
 def _unpacked(path: str) -> bytes:

@@ -8,23 +8,30 @@ names file and field.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from mcode_exec.config.records import CostConfig
 from mcode_exec.errors import ConfigError
 from mcode_exec.paths import open_regular
 from mcode_exec.providers.catalogue_data import (
     MAX_BYTES,
+    NO_PRICE,
     UNREADABLE,
     CatalogueModel,
     Cost,
     Limit,
     wrong_price,
 )
-from mcode_exec.records.usage import MAX_PRICE
+
+_PRICES = ("input", "output", "cache_read", "cache_write")
+#: what may be a price that is a string; few files have it
+_TEXT_PRICE = re.compile(rb'"(?:%s)"\s*:\s*"' % "|".join(_PRICES).encode())
 
 
 class _Provider(Struct, frozen=True):
@@ -43,36 +50,59 @@ def read_override(path: str) -> Override:
         raise _fault(path, data, error) from None
     for provider_id, provider in providers.items():
         for model_id, model in provider.models.items():
-            wrong = wrong_price("cost", model.cost)
+            wrong = wrong_price("cost", model.cost, foreign_tiers=False)
             if wrong is not None:
-                where = f"{provider_id}.models.{model_id}.{wrong}"
-                raise ConfigError(
-                    f"{path}: {where!r} must be a number from 0 to {MAX_PRICE} (USD per million tokens)."
-                )
-            unusable = _unusable_tier(model.cost)
-            if unusable is not None:
-                raise ConfigError(f"{path}: '{provider_id}.models.{model_id}.cost.{unusable}.")
+                raise _wrong(path, (provider_id, model_id), *wrong)
+    if _TEXT_PRICE.search(data) is not None:
+        _refuse_text_prices(path, msgspec.json.decode(data))
     return {provider_id: provider.models for provider_id, provider in providers.items()}
 
 
-def _unusable_tier(cost: Cost | None) -> str | None:
-    """What keeps a price of long prompts from being charged, as field and fault; it must not be dropped unsaid."""
-    if cost is None:
+def _wrong(path: str, names: tuple[str, str], field: str, what: str) -> ConfigError:
+    return ConfigError(f"{path}: {'.models.'.join(names) + '.' + field!r} {what}.")
+
+
+def _refuse_text_prices(path: str, providers: Mapping[str, Any]) -> None:
+    """A decimal number is read from a string as well.  Raises: ConfigError for a price that is one."""
+    for provider_id, provider in providers.items():
+        for model_id, model in provider.get("models", {}).items():
+            field = _text_in(model.get("cost"), "cost")
+            if field is not None:
+                raise _wrong(path, (provider_id, model_id), field, f"{NO_PRICE}, not a string")
+
+
+def _text_in(cost: Any, at: str) -> str | None:
+    """Where a price in a cost, or in one of its tiers, is a string."""
+    if not isinstance(cost, dict):
         return None
-    sizes: set[int] = set()
-    for number, tier in enumerate(cost.tiers):
-        name = f"tiers[{number}]'"
-        if tier.tier.type != "context" or not tier.tier.size:
-            return name + ' needs \'tier\': {"type": "context", "size": TOKENS}'
-        if tier.tier.size in sizes:
-            return f"{name} is the second one that begins at {tier.tier.size} tokens"
-        if tier.input is None or tier.output is None:
-            return name + " needs both 'input' and 'output'"
-        sizes.add(tier.tier.size)
-    long = cost.context_over_200k
-    if long is not None and (long.input is None or long.output is None):
-        return "context_over_200k' needs both 'input' and 'output'"
-    return None
+    for field in _PRICES:
+        if isinstance(cost.get(field), str):
+            return f"{at}.{field}"
+    below = [(f"{at}.tiers[{number}]", tier) for number, tier in enumerate(cost.get("tiers") or ())]
+    below.append((f"{at}.context_over_200k", cost.get("context_over_200k")))
+    return next((found for name, one in below if (found := _text_in(one, name)) is not None), None)
+
+
+def check_whole(
+    found: CatalogueModel | None,
+    said: CatalogueModel,
+    ours: CostConfig | None,
+    *,
+    path: str | None,
+    model: str,
+) -> None:
+    """Half a price is none: what the file says of a price, the data or the configuration must make whole.
+
+    Raises: ConfigError.
+    """
+    if said.cost is None:
+        return
+    for field in ("input", "output"):
+        if getattr(found and found.cost, field, None) is None and getattr(ours, field, None) is None:
+            raise ConfigError(
+                f"{path}: {'cost.' + field!r} of {model} is missing, and nobody else says it: "
+                "a price has input and output."
+            )
 
 
 def laid_over(known: CatalogueModel | None, said: CatalogueModel | None) -> CatalogueModel | None:

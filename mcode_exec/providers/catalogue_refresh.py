@@ -166,7 +166,8 @@ def _entry(raw: msgspec.Raw) -> CatalogueModel | None:
     except UNREADABLE:
         return None
     # -1 stands for "it depends": such a model is known, its price is not
-    return CatalogueModel(**kept | {"cost": None if wrong_price("cost", entry.cost) else entry.cost})
+    is_wrong = wrong_price("cost", entry.cost, foreign_tiers=True) is not None
+    return CatalogueModel(**kept | {"cost": None if is_wrong else entry.cost})
 
 
 def packed(

@@ -251,22 +251,7 @@ def test_prices_of_an_override_are_its_own_tiers_included(tmp_path: Path) -> Non
         ),
         (
             '{"acme": {"models": {"big-1": {"cost": {"tiers": [{"output": -2}]}}}}}',
-            "'acme.models.big-1.cost.tiers[0].output' must be",
-        ),
-        *(
-            (f'{{"acme": {{"models": {{"big-1": {{"cost": {cost}}}}}}}}}', f"'acme.models.big-1.cost.{named}")
-            for cost, named in (
-                ('{"tiers": [{"input": 3, "output": 4}]}', "tiers[0]' needs 'tier'"),
-                ('{"tiers": [{"input": 3, "tier": {"type": "context", "size": 9}}]}', "tiers[0]' needs both"),
-                (
-                    '{"tiers": ['
-                    + ", ".join(['{"input": 3, "output": 4, "tier": {"type": "context", "size": 9}}'] * 2)
-                    + "]}",
-                    "tiers[1]' is the second one that begins at 9 tokens",
-                ),
-                ('{"context_over_200k": {"input": 3}}', "context_over_200k' needs both"),
-                ('{"input": 1e300}', "input' must be a number from 0 to"),
-            )
+            "'acme.models.big-1.cost.tiers[0].tier.type' must be",
         ),
     ],
 )
@@ -277,6 +262,83 @@ def test_a_fault_of_an_override_is_said_with_file_and_field(tmp_path: Path, said
     assert caught.value.code == "CONFIG_INVALID"
     assert path in caught.value.message
     assert named in caught.value.message
+
+
+def tiers(*ones: Any) -> dict[str, Any]:
+    return {"input": 1, "output": 2, "tiers": [{"input": 3, "output": 4, "tier": one} for one in ones]}
+
+
+@pytest.mark.parametrize(
+    ("cost", "named"),
+    [
+        ({"input": "1", "output": 2}, "cost.input' must be a number"),
+        ({"input": 1e300, "output": 2}, "cost.input' must be a number from 0 to 1000000000000"),
+        ({"input": 1, "output": 2, "context_over_200k": {"input": 3}}, "cost.context_over_200k.output' must"),
+        (
+            {"input": 1, "output": 2, "context_over_200k": {"input": 3, "output": "4"}},
+            "cost.context_over_200k.output' must be a number",
+        ),
+        ({"input": 1, "output": 2, "tiers": [{"input": 3, "output": 4}]}, "cost.tiers[0].tier.type' must be"),
+        (tiers({"type": "context"}), "cost.tiers[0].tier.size' must be"),
+        (tiers({"type": "context", "size": 0}), "cost.tiers[0].tier.size' must be"),
+        (tiers({"size": 5}), "cost.tiers[0].tier.type' must be"),
+        (tiers({"type": "hour", "size": 5}), "cost.tiers[0].tier.type' must be"),
+        (
+            tiers({"type": "context", "size": 5}, {"type": "context", "size": 5}),
+            "cost.tiers[1].tier.size' must be a number of tokens from 1 up, and no other tier's",
+        ),
+        (
+            {"input": 1, "output": 2, "tiers": [{"input": 3, "tier": {"type": "context", "size": 5}}]},
+            "cost.tiers[0].output' must be",
+        ),
+        (
+            {"input": 1, "output": 2, "tiers": [{"input": "3", "tier": {"type": "context", "size": 5}}]},
+            "cost.tiers[0].output' must be",
+        ),
+        (
+            {
+                "input": 1,
+                "output": 2,
+                "tiers": [{"input": "3", "output": 1, "tier": {"type": "context", "size": 5}}],
+            },
+            "cost.tiers[0].input' must be a number",
+        ),
+    ],
+)
+def test_a_price_that_is_wrong_in_an_override_is_never_dropped(
+    tmp_path: Path, cost: dict[str, Any], named: str
+) -> None:
+    path = override(tmp_path, {"acme": {"models": {"big-1": {"cost": cost}}}})
+    with pytest.raises(ConfigError) as caught:
+        Catalogue(override=path).info(ref("openai/gpt-5"))
+    assert f"{path}: 'acme.models.big-1.{named}" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("cost", "missing"),
+    [
+        ({"input": 1}, "output"),
+        ({"input": None, "output": 2}, "input"),
+        ({"cache_read": 1}, "input"),
+        ({}, "input"),
+    ],
+)
+def test_half_a_price_in_an_override_is_made_whole_or_a_fault(
+    tmp_path: Path, cost: dict[str, Any], missing: str
+) -> None:
+    said = {"models": {"big-1": {"cost": cost}, "gemini-2.5-pro": {"cost": cost}}}
+    catalogue = Catalogue(override=override(tmp_path, {"acme": said, "gemini": said}))
+    with pytest.raises(ConfigError, match=f"'cost.{missing}' of acme/big-1 is missing"):
+        catalogue.info(ref("acme/big-1"))
+    with pytest.raises(ConfigError, match=f"'cost.{missing}' of acme/big-1 is missing"):
+        catalogue.listed("acme")
+    price = catalogue.info(ref("gemini/gemini-2.5-pro")).price
+    assert price is not None
+    ours = CostConfig(input=Decimal(7), output=Decimal(8))
+    mine = ProviderConfig(name="acme", models={"big-1": ModelConfig(cost=ours)})
+    price = catalogue.info(ref("acme/big-1"), mine).price
+    assert price is not None
+    assert price.input == 7
 
 
 @pytest.mark.parametrize("name", ["missing.json", "."])
