@@ -71,9 +71,8 @@ def command(
     rows, total = await_result(
         usage(data_dir, os.environ, by=by, since=since, until=until, session=session, timezone=timezone)
     )
-    drawn = (
-        _chart(rows, by) if chart and rows else ""
-    )  # what cannot be drawn is said before anything is printed
+    # what cannot be drawn is said before anything is printed
+    drawn = _chart(rows, by) if chart and rows else ""
     if output_format == "json":
         from mcode_exec.output.encoding import to_json_line
 

@@ -20,7 +20,7 @@ from mcode_exec.clock import SystemClock
 from mcode_exec.config import Config
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.effort import FALLBACK_FLAG, effort_of, effort_of_fallback
-from mcode_exec.executor.models import Reach, catalogue_of, reach
+from mcode_exec.executor.models import Reach, catalogue_of, check_distinct, reach
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.executor.turn_plan import (
@@ -78,6 +78,7 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     for fallback in fallbacks:
         resolving.check_price(settings.limits, fallback.info)
         effort_of_fallback(invocation.effort, fallback.info.ref, fallback.api)
+    check_distinct((found, *fallbacks))
     if invocation.record is not None:
         from mcode_exec.executor.tape import check_not_played
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from mcode_exec import paths
 from mcode_exec.config import Config, ProviderConfig
-from mcode_exec.errors import ConfigError, KeyMissingError, ModelUnknownError
+from mcode_exec.errors import ConfigError, InvocationError, KeyMissingError, ModelUnknownError
 from mcode_exec.providers.catalogue import Catalogue
 from mcode_exec.providers.client import Endpoint
 from mcode_exec.providers.endpoints import endpoint_of, key_variables
@@ -87,6 +87,17 @@ class Reach(Struct, frozen=True, kw_only=True):
     @property
     def api(self) -> WireFormat:
         return _LOCAL_API if self.endpoint is None else self.endpoint.api
+
+
+def check_distinct(models: Sequence[Reach | ResolvedModel]) -> None:
+    """No model goes on for itself; two of a recording may have one name.  Raises: InvocationError."""
+    seen = set()
+    for model in models:
+        ref, endpoint = model.info.ref, model.endpoint
+        key = (ref, ref.provider_id if endpoint is None else endpoint.provider_id)
+        if key in seen:
+            raise InvocationError(f"--fallback-model: {ref} is asked already when it would go on")
+        seen.add(key)
 
 
 def catalogue_of(config: Config, data: str | None) -> Catalogue:

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from mcode_exec.errors import InvocationError
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.choice import Choice, choose
 from mcode_exec.executor.delivery import Delivery, prompt_of
 from mcode_exec.executor.effort import Effort, effort_of, effort_of_fallback
-from mcode_exec.executor.models import ResolvedModel, resolve_model
+from mcode_exec.executor.models import ResolvedModel, check_distinct, resolve_model
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.settings import Settings
 from mcode_exec.executor.turn_plan import (
@@ -179,13 +178,12 @@ async def _fallbacks(
     runtime: Runtime, settings: Settings, invocation: Invocation, model: ResolvedModel, redactor: Redactor
 ) -> list[tuple[ResolvedModel, Effort]]:
     """`--fallback-model`: whatever would stop one from being called is found before anything is begun."""
-    found: list[tuple[ResolvedModel, Effort]] = []
+    found = []
     for text in invocation.fallback_models:
         other = await resolve_model(runtime, settings, text=text, redactor=redactor)
-        if other.info.ref in (model.info.ref, *(before.info.ref for before, _ in found)):
-            raise InvocationError(f"--fallback-model {text}: {other.info.ref} is called before it already")
         resolving.check_price(settings.limits, other.info)
         found.append((other, effort_of_fallback(invocation.effort, other.info.ref, other.endpoint.api)))
+    check_distinct((model, *(other for other, _ in found)))
     if invocation.record is not None:
         from mcode_exec.executor.tape import check_not_played, target_of
 

@@ -13,8 +13,8 @@ from mcode_exec import paths
 from mcode_exec.clock import SystemClock
 from mcode_exec.config import Config, text_variable
 from mcode_exec.config.values import WrongValueError, catalogue_url
-from mcode_exec.errors import ConfigError
-from mcode_exec.executor.runtime import check_data_directory, unusable_data
+from mcode_exec.errors import ConfigError, StoreFailedError
+from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.providers.catalogue_data import CatalogueData, CatalogueModel, packaged_mark
 from mcode_exec.providers.catalogue_refresh import PUBLISHED_URL, Published, fetch, packed, published
 from mcode_exec.sessions.files import replace_file
@@ -34,6 +34,8 @@ async def refresh(env: Mapping[str, str], *, config: Config, data_dir: str | Non
     data = paths.data_dir(data_dir, env)
     check_data_directory(data)
     path = paths.catalogue_file(data)
+    if os.path.isdir(path):
+        raise StoreFailedError(f"{path} is a directory, where what is fetched would be kept: remove it")
     found = published(await fetch(address, env, connect_s=config.timeouts.connect_s), address)
     before, packaged = CatalogueData(path), CatalogueData()
     if before.date is not None and found.date < before.date:
@@ -53,7 +55,7 @@ async def refresh(env: Mapping[str, str], *, config: Config, data_dir: str | Non
         _remove_left(path)
         os.close(replace_file(path, body, durable=True))
     except OSError as error:
-        raise unusable_data(data, error.strerror or str(error)) from error
+        raise StoreFailedError(f"{path} cannot be written: {error.strerror or error}") from error
     return f"fetched {changes}"
 
 

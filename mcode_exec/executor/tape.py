@@ -16,6 +16,7 @@ from mcode_exec.agent.ports import AgentTask, Callee
 from mcode_exec.config import ProviderConfig
 from mcode_exec.errors import InvocationError, ModelUnknownError, OutputWriteFailedError
 from mcode_exec.executor.models import Reach, ResolvedModel
+from mcode_exec.providers.url import Url
 from mcode_exec.providers.wire import Endpoint
 from mcode_exec.recordings import layout
 from mcode_exec.recordings.layout import Manifest, Place, RecordedModel, Recording
@@ -72,6 +73,7 @@ def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
         raise ModelUnknownError(
             f"the recording {provider.path} has no model {ref.model_id!r}; it has: {known}"
         )
+    Url(model.base_url, f"{os.path.join(provider.path, layout.MANIFEST)}: baseUrl of {model.model_id}")
     return Reach(
         info=_info(model, structs.replace(ref, model_id=model.model_id)),
         endpoint=Endpoint(

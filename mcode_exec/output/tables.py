@@ -1,8 +1,9 @@
 """Lists, as a table for people or in a form that programs read.
 
 Invariant: the same rows in every format; a table shows a chosen few of their
-columns with nothing in them that acts on a terminal, while json, jsonl and csv
-carry every field under stable names.  Nothing is paged and nothing is coloured.
+columns, while json, jsonl and csv carry every field under stable names.  In all
+of them nothing acts on a terminal: json escapes it, csv shows it, lines and tabs
+left alone.  Nothing is paged and nothing is coloured.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from mcode_exec.output.encoding import to_json_line
-from mcode_exec.output.escape import escape, valid
+from mcode_exec.output.escape import escape, escape_text
 
 Row = Mapping[str, Any]
 
@@ -83,7 +84,7 @@ def _csv_value(value: Any) -> str:
         value = _flat(value)
     elif isinstance(value, Decimal):
         value = format(value, "f")
-    return valid(str(value))
+    return escape_text(str(value))
 
 
 def _flat(value: Any) -> str:

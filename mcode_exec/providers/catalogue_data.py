@@ -115,7 +115,7 @@ class CatalogueData:
         return {
             model_id: model
             for model_id, raw in self._models_of(catalogue_id).items()
-            if (model := read_model(raw)) is not None
+            if model_id and (model := read_model(raw)) is not None
         }
 
     @property

@@ -50,6 +50,8 @@ def read_override(path: str) -> Override:
         raise _fault(path, data, error) from None
     for provider_id, provider in providers.items():
         for model_id, model in provider.models.items():
+            if not model_id:
+                raise ConfigError(f"{path}: {provider_id + '.models'!r} has a model without a name.")
             wrong = wrong_price("cost", model.cost, foreign_tiers=False)
             if wrong is not None:
                 raise _wrong(path, (provider_id, model_id), *wrong)

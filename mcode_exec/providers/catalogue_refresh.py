@@ -139,7 +139,10 @@ def published(body: bytes, address: str) -> Published:
             left_out += 1
             continue
         readable = {
-            model_id: entry for model_id, one in entries.items() if (entry := _entry(one)) is not None
+            # a model without a name cannot be asked for
+            model_id: entry
+            for model_id, one in entries.items()
+            if model_id and (entry := _entry(one)) is not None
         }
         left_out += len(entries) - len(readable)
         if readable:

@@ -27,7 +27,7 @@ from mcode_exec.records.tool import ToolOutcome
 
 MANIFEST = "recording.json"
 TOOLS = "tools.jsonl"
-_NAME = re.compile(r"recording\.json|tools\.jsonl|[0-9]{4,}\.(?:json|request\.json|response)")
+_NUMBERED = re.compile(r"[0-9]{4,}\.(?:json|request\.json|response)")
 _REQUEST = re.compile(r"[0-9]{4,}\.request\.json")
 FORMAT = "mcode-recording"
 VERSION = 1
@@ -161,12 +161,14 @@ def load(directory: str) -> Recording:
         raise ConfigError(
             f"{path} is of version {manifest.version} of {manifest.format!r}; this mcode reads version {VERSION}"
         )
-    numbers = {int(name[:-13]) for name in os.listdir(directory) if _REQUEST.fullmatch(name)}
-    requests = max(numbers, default=0)
-    if len(numbers) != requests:
-        missing = min(set(range(1, requests)) - numbers)
+    names = [name for name in os.listdir(directory) if _NUMBERED.fullmatch(name)]
+    numbers = {int(name[:-13]) for name in names if _REQUEST.fullmatch(name)}
+    # what came of a request is written after it
+    last = max((int(name.partition(".")[0]) for name in names), default=0)
+    if len(numbers - {0}) != last:
+        missing = next(number for number in range(1, last + 1) if number not in numbers)
         raise ConfigError(f"{directory} is damaged: it lacks {os.path.basename(request_path('', missing))}")
-    return Recording(directory=directory, manifest=manifest, requests=requests, calls=_calls(directory))
+    return Recording(directory=directory, manifest=manifest, requests=last, calls=_calls(directory))
 
 
 def _calls(directory: str) -> tuple[RecordedCall, ...]:
@@ -231,12 +233,14 @@ def _is_of_recording(directory: str, name: str, begun: set[str]) -> bool:
     `begun` are the numbers of the requests that are there.
     """
     path = os.path.join(directory, name)
-    if not _NAME.fullmatch(name) or not stat.S_ISREG(os.lstat(path).st_mode):
+    if not stat.S_ISREG(os.lstat(path).st_mode):
         return False
     if name == MANIFEST:
         return _is_one(path, _Marked, f'{{\n  "format": "{FORMAT}"')
     if name == TOOLS:
         return _is_one(path, RecordedCall, '{"id":"')
+    if not _NUMBERED.fullmatch(name):
+        return False
     number, _, kind = name.partition(".")
     # numbers go up by one, and a request is written before its answer
     if number not in begun or not 0 < int(number) <= len(begun):

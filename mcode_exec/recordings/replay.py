@@ -90,7 +90,7 @@ class Replay:
     ) -> _ReplayedResponse:
         """The next recorded answer.
 
-        Raises: ModelCallError: REPLAY_MISMATCH, or what was recorded in place of an answer; TimeoutError where
+        Raises: ModelCallError: REPLAY_MISMATCH, or what was recorded in place of an answer: LLM_STALLED where
             the recorded run gave up waiting.
         """
         number = self._asked + 1
@@ -119,11 +119,16 @@ class Replay:
     async def close(self) -> None:
         """There is nothing to close."""
 
-    def failure(self, exchange: Exchange) -> Exception:
+    def failure(self, exchange: Exchange) -> ModelCallError:
         """What ended an exchange whose answer did not come to its end."""
         self._clock.advance((exchange.end_ms - exchange.head_ms) / 1000)
         if exchange.failure is None:
-            return TimeoutError()
+            came_ms = exchange.pieces[-1][0] if exchange.pieces else exchange.head_ms
+            waited = f", {exchange.end_ms - came_ms} ms after what had come last" if exchange.status else ""
+            return ModelCallError(
+                "LLM_STALLED",
+                f"the recorded run gave request {self._asked} up after {exchange.end_ms} ms{waited}",
+            )
         code = exchange.failure.code if exchange.failure.code in MODEL_CALL_CODES else "LLM_UPSTREAM_ERROR"
         return ModelCallError(code, printable(exchange.failure.message))
 
@@ -238,7 +243,7 @@ class _ReplayedResponse:
         try:
             while data := await self.read():
                 pieces.append(data)
-        except (ModelCallError, TimeoutError):
+        except ModelCallError:
             pass
         return b"".join(pieces)[:limit]
 

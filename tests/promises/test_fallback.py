@@ -151,6 +151,14 @@ def test_a_fallback_that_cannot_be_called_is_found_before_anything_is_begun(
     assert mcode.query("SELECT id FROM sessions") == []
 
 
+def test_a_model_does_not_go_on_for_itself(mcode: Mcode, peer: Peer, other: Peer) -> None:
+    configure(mcode, other)
+    for args in (("--fallback-model", "fake/big-1"), (*FALLBACK, *FALLBACK)):
+        for more in ((), ("--dry-run",)):
+            assert "is asked already" in mcode.exec("go", *args, *more).check(2).err
+    assert peer.calls == other.calls == []
+
+
 def test_what_the_first_model_may_have_billed_is_held_against_the_limit_at_its_price(
     mcode: Mcode, peer: Peer, other: Peer, api: str
 ) -> None:

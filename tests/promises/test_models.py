@@ -296,9 +296,18 @@ def test_a_file_that_cannot_be_written_to_its_end_is_74_and_the_old_data_stay(
     # what a full disk does: writing stops in the middle
     mcode.command = ["prlimit", "--fsize=2048", *mcode.command]
     run = mcode.run("models", "--refresh", env=site.env).check(74)
-    assert "cannot be used" in run.err
+    assert "catalogue.json.gz cannot be written" in run.err
     assert kept(mcode).read_bytes() == before
     assert kept_names(mcode) == ["catalogue.json.gz"]
+
+
+def test_a_directory_in_the_datas_place_is_74_and_named_before_anything_is_fetched(
+    mcode: Mcode, site: Site
+) -> None:
+    (mcode.data / "catalogue.json.gz").mkdir(parents=True)
+    run = mcode.run("models", "--refresh", env=site.env).check(74)
+    assert f"{mcode.data}/catalogue.json.gz is a directory" in run.err
+    assert site.asked == []
 
 
 def test_what_a_killed_refresh_left_is_removed_once_it_is_nobodys(mcode: Mcode, site: Site) -> None:

@@ -25,6 +25,12 @@ def fifo(path: Path) -> None:
     os.mkfifo(path)
 
 
+def at_another_address(path: Path) -> None:
+    manifest = json.loads(path.read_text())
+    manifest["models"][0]["baseUrl"] = "ftp://host/v1"
+    path.write_text(json.dumps(manifest))
+
+
 def replay_with(mcode: Mcode, recording: str | Path, more: str = "") -> None:
     """From here on there is no server: only the recording can answer."""
     mcode.configure(
@@ -220,6 +226,8 @@ def test_a_stalled_stream_stalls_again_at_once(mcode: Mcode, peer: Peer, tmp_pat
     replay_with(mcode, tmp_path / "rec")
     played = play(mcode, "go", *JSON, timeout=20).check(69).result
     assert played["error"]["code"] == made["error"]["code"] == "LLM_STALLED"
+    assert "the recorded run gave request 1 up after " in played["error"]["message"]
+    assert " ms after what had come last" in played["error"]["message"]
 
 
 def test_a_run_that_was_stopped_leaves_a_recording_of_what_there_was(
@@ -234,7 +242,10 @@ def test_a_run_that_was_stopped_leaves_a_recording_of_what_there_was(
     assert (exchange["status"], exchange["end"]) == (None, "given-up")
     replay_with(mcode, tmp_path / "rec")
     mcode.configure(retry="max_retries = 0")
-    assert play(mcode, "go", *JSON).check(69).result["error"]["code"] == "LLM_STALLED"
+    error = play(mcode, "go", *JSON).check(69).result["error"]
+    assert error["code"] == "LLM_STALLED"
+    assert f"the recorded run gave request 2 up after {exchange['endMs']} ms" in error["message"]
+    assert " within " not in error["message"]
 
 
 def test_a_run_that_was_killed_leaves_the_request_that_was_under_way(
@@ -566,6 +577,12 @@ def test_only_the_users_own_file_names_a_replay(
         (lambda rec: (rec / "recording.json").write_text('{"format":"x","version":9}'), "cannot be used"),
         (lambda rec: (rec / "tools.jsonl").write_text("no\n"), "cannot be used"),
         (lambda rec: (rec / "0001.json").write_text("[]"), "cannot be used"),
+        (lambda rec: (rec / "0001.request.json").unlink(), "it lacks 0001.request.json"),
+        (lambda rec: (rec / "0002.request.json").unlink(), "it lacks 0002.request.json"),
+        (
+            lambda rec: at_another_address(rec / "recording.json"),
+            "recording.json: baseUrl of big-1 must begin",
+        ),
         (lambda rec: (rec / "0001.response").unlink(), "cannot be read"),
         (lambda rec: (rec / "0001.request.json").write_text("{"), "no JSON"),
         (lambda rec: (rec / "0001.response").write_text("data: {}"), "not as long as its pieces"),
@@ -590,6 +607,8 @@ def test_a_replay_has_no_price_and_a_limit_on_cost_says_so(mcode: Mcode, peer: P
     replay_with(mcode, tmp_path / "rec")
     error = play(mcode, "go", "--max-cost", "1", *JSON).check(3).result["error"]
     assert error["code"] == "PRICE_UNKNOWN"
+    assert "a replay costs nothing" in error["message"]
+    assert "`cost`" not in error["message"]
     error = mcode.exec("go", "--model", "tape/other", *JSON).check(3).result["error"]
     assert error["code"] == "MODEL_UNKNOWN"
     assert "tape/big-1" in error["message"]

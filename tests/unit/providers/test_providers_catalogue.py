@@ -232,6 +232,7 @@ def test_prices_of_an_override_are_its_own_tiers_included(tmp_path: Path) -> Non
         ("[]", "is no JSON object in the shape of models.dev"),
         ("{", "is no JSON object in the shape of models.dev"),
         ('{"acme": 3}', "'acme': Expected `object`"),
+        ('{"acme": {"models": {"": {}}}}', "'acme.models' has a model without a name"),
         ('{"acme": {"models": {"big-1": []}}}', "'acme.models.big-1': Expected `object`"),
         (
             '{"acme": {"models": {"big-1": {"limit": {"context": "x"}}}}}',

@@ -190,6 +190,19 @@ def test_what_cannot_be_a_price_is_an_unknown_one(price: object, tmp_path: Path)
     assert kept(found, tmp_path).all_models("acme")["big-1"].cost is None
 
 
+def test_a_price_of_long_prompts_that_cannot_be_charged_makes_the_price_unknown(tmp_path: Path) -> None:
+    half = {"input": 1, "output": 2, "context_over_200k": {"input": 3}}
+    foreign = {"input": 1, "output": 2, "tiers": [{"input": 3, "output": 4, "tier": {"type": "hour"}}]}
+    more = [model(f"more-{number}") for number in range(9)]
+    models = kept(
+        published(document(model(cost=half), model("other", cost=foreign), model(""), *more), URL), tmp_path
+    ).all_models("acme")
+    assert models["big-1"].cost is None
+    # a tier that is told by something else says nothing of the length of prompts
+    assert models["other"].cost is not None
+    assert "" not in models, "a model without a name cannot be asked for"
+
+
 def kept(found: catalogue_refresh.Published, directory: Path) -> CatalogueData:
     path = directory / "catalogue.json.gz"
     path.write_bytes(packed(found, address=URL, now_ms=1, mark=packaged_mark(), packaged_date=None))
