@@ -119,24 +119,19 @@ def _json_end(text: str) -> int:
 def _in_literals(text: str, end: int, find: Find) -> Iterator[tuple[int, int, str]]:
     """Finds in the strings of the JSON that ends at `end`, as places of the text they are written in."""
     for literal in _LITERAL.finditer(text, 0, end):
-        decoded, offsets = _decoded(literal.group(1))
-        for start, stop, new in find(decoded):
-            at = literal.start(1)
-            yield at + offsets[start], at + offsets[stop], _escaped(new)
+        written, at = literal.group(1), literal.start(1)
+        if found := find(_DECODER.decode(literal.group()) if "\\" in written else written):
+            offsets = _offsets(written)
+            for start, stop, new in found:
+                yield at + offsets[start], at + offsets[stop], _escaped(new)
 
 
-def _decoded(written: str) -> tuple[str, Sequence[int]]:
-    """What a string of JSON says, and where each of its characters is written; its end as well."""
-    if "\\" not in written:
-        return written, range(len(written) + 1)
-    said: list[str] = []
+def _offsets(written: str) -> Sequence[int]:
+    """Where each character that a string of JSON says is written; its end as well."""
     offsets: list[int] = []
     at = 0
     for escape in _ESCAPE.finditer(written):
-        said.append(written[at : escape.start()])
-        said.append(_DECODER.decode(f'"{escape.group()}"'))
         offsets += range(at, escape.start() + 1)
         at = escape.end()
-    said.append(written[at:])
     offsets += range(at, len(written) + 1)
-    return "".join(said), offsets
+    return offsets

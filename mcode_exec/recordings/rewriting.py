@@ -191,23 +191,31 @@ def _rewrite_pieces(pieces: Sequence[tuple[_Event, Any, Any]], find: Find) -> No
     found = find(whole)
     if not found:
         return
-    at = 0
+    at = first = 0
     for event, holder, name in pieces:
         text = holder[name]
-        new = _part(text, at, found)
+        while first < len(found) and found[first][1] <= at:
+            first += 1
+        new = _part(text, at, found, first)
         if new != text:
             holder[name] = new
             event.is_changed = True
         at += len(text)
 
 
-def _part(text: str, at: int, found: Sequence[tuple[int, int, str]]) -> str:
-    """The piece `text`, which begins at `at` of the whole: the replacement stands where the find begins."""
+def _part(text: str, at: int, found: Sequence[tuple[int, int, str]], first: int = 0) -> str:
+    """The piece `text`, which begins at `at` of the whole: the replacement stands where the find begins.
+
+    Finds before the one of number `first` are over.
+    """
     out: list[str] = []
     done = 0
-    for whole_start, whole_end, replacement in found:
+    for index in range(first, len(found)):
+        whole_start, whole_end, replacement = found[index]
         start, end = whole_start - at, whole_end - at
-        if end <= 0 or start >= len(text):
+        if start >= len(text):
+            break
+        if end <= 0:
             continue
         out.append(text[done : max(start, done)])
         if start >= 0:
