@@ -68,6 +68,8 @@ def _code_of(worker: Worker, end: DrainEnd) -> int:
     """What the end of a drain is to a script: nothing that waits is passed over in silence."""
     for left, why in end.left.items():
         worker.sink.say(f"items of session {left} are left: {why}")
+    if not worker.count and not end.left:
+        worker.sink.say("nothing waits")
     if worker.scope.is_tripped or worker.failed_code is not None:
         return worker.failed_code or 0
     if "busy" in end.left.values():
@@ -92,10 +94,13 @@ class Worker:
         self._writer = writer
         self._is_jsonl = is_jsonl
         self.runtime: Runtime
+        #: how many items were taken
+        self.count = 0
         #: exit code of the first turn that did not succeed
         self.failed_code: int | None = None
 
     def tell_delivered(self, delivered: Delivered) -> None:
+        self.count += 1
         result, error, item = delivered.result, delivered.error, delivered.item
         sentence = narration.of_delivered(item.id, delivered.outcome, result, error)
         if self._is_jsonl:

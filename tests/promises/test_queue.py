@@ -51,6 +51,7 @@ def test_items_run_in_their_order_and_leave_the_queue(mcode: Mcode, peer: Peer) 
     assert prompts(mcode) == ["begin", "q0", "q1", "q2"]
     assert items(mcode) == []
     assert drain(mcode, session) == []
+    assert "nothing waits" in mcode.run("queue", "drain", "--all").check().err
 
 
 def test_the_table_says_what_waits_and_that_nobody_drains(mcode: Mcode, peer: Peer) -> None:
