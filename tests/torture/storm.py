@@ -266,7 +266,7 @@ def _answer(request: Any) -> Step:
     if isinstance(content, str):
         words = content
     elif any(block["type"] == "tool_result" for block in content):
-        return say("done " + " ".join(_all_words(request)[-3:]))
+        return say("done " + " ".join(_all_words(request)[-20:]))
     else:
         words = " ".join(block["text"] for block in content if block["type"] == "text")
     if zlib.crc32(words.encode()) % 2:
