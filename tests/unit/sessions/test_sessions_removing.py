@@ -17,14 +17,14 @@ from mcode_exec.sessions.removing import remove_files
 DAY = "2026/01/02"
 
 
-def beside(work: Callable[[], None]) -> Callable[[], None]:
+def beside(work: Callable[[], None], rest_s: float = 0.0005) -> Callable[[], None]:
     """Repeat `work` on a thread until the returned function is called."""
     is_over = threading.Event()
 
     def repeat() -> None:
         while not is_over.is_set():
             work()
-            time.sleep(0.0005)  # a thread that never rests keeps the other from running at all
+            time.sleep(rest_s)  # a thread that never rests keeps the other from running at all
 
     thread = threading.Thread(target=repeat)
     thread.start()
@@ -63,7 +63,7 @@ def test_a_directory_is_made_although_others_remove_empty_days(tmp_path: Path) -
             except OSError:
                 continue
 
-    stop = beside(remove_empty)
+    stop = beside(remove_empty, rest_s=0.01)  # a few levels are made in less, most of the time
     try:
         for number in range(40):
             directory = tmp_path / DAY / f"s{number}"
