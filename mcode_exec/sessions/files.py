@@ -36,12 +36,16 @@ def _make_missing(path: str, below: str) -> None:
     while not os.path.isdir(current) and current != below:
         missing.append(current)
         current = os.path.dirname(current)
+    made: list[str] = []
     for directory in reversed(missing):
         try:
             os.mkdir(directory, 0o700)
         except FileExistsError:
             continue
         os.chmod(directory, 0o700)
+        made.append(directory)
+    # once all are made: an empty one may be removed by a deletion at any moment, and a disk takes its time
+    for directory in made:
         sync_dir(os.path.dirname(directory))
 
 
