@@ -29,6 +29,8 @@ def busy_session(mcode: Mcode, peer: Peer, *flags: str) -> tuple[str, Running, G
     peer.script(gated(say("first"), gate), forever(echo))
     running = mcode.start("exec", "begin", *JSON, *flags)
     gate.wait_reached()
+    # One that is stopped while it writes keeps everybody out: its prompt's rows are written beside the model call.
+    wait_until(lambda: mcode.query("SELECT id FROM messages"), "the prompt's rows are not written")
     (row,) = mcode.query("SELECT id FROM sessions")
     return row["id"], running, gate
 
