@@ -66,6 +66,8 @@ def busy_another(mcode: Mcode, peer: Peer) -> tuple[str, Running, Gate]:
     running = mcode.start("exec", "begin", *JSON)
     gate.wait_reached()
     (row,) = mcode.query("SELECT session_id AS id FROM session_locks WHERE kind = 'turn'")
+    written = "SELECT id FROM messages WHERE session_id = ?"
+    wait_until(lambda: mcode.query(written, row["id"]), "the prompt's rows are not written")
     return row["id"], running, gate
 
 
