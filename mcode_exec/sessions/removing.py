@@ -6,7 +6,6 @@ meanwhile is looked at again.
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import stat
@@ -14,7 +13,7 @@ import stat
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.sessions.layout import history_paths
 
-_TRIES = 100  # to remove a directory in which something comes and goes
+_TRIES = 10  # to remove a directory in which something comes and goes
 
 
 def remove_files(sessions_dir: str, relative_dir: str) -> None:
@@ -24,16 +23,8 @@ def remove_files(sessions_dir: str, relative_dir: str) -> None:
     if not relative_dir or os.path.isabs(relative_dir) or ".." in parts:
         raise StoreFailedError(f"{directory} is no directory of a session; nothing of it was removed")
     try:
-        above = sessions_dir
-        for part in parts[:-1]:
-            above = os.path.join(above, part)
-            if not stat.S_ISDIR(os.lstat(above).st_mode):
-                raise StoreFailedError(
-                    f"{above} is no directory; nothing below it was removed, and the session stays sealed"
-                )
-        _remove_tree(directory)
-    except FileNotFoundError:
-        pass  # one above it is gone, and it with that
+        if _is_there(sessions_dir, parts):
+            _remove_tree(directory)
     except OSError as error:
         raise StoreFailedError(
             f"{error.filename or directory} cannot be removed: {error.strerror}; the session stays sealed, "
@@ -46,19 +37,34 @@ def remove_files(sessions_dir: str, relative_dir: str) -> None:
             break
 
 
+def _is_there(sessions_dir: str, parts: list[str]) -> bool:
+    """Whether the directory is reached without a link; False where it is gone already."""
+    above = sessions_dir
+    for part in parts[:-1]:
+        above = os.path.join(above, part)
+        try:
+            mode = os.lstat(above).st_mode
+        except FileNotFoundError:
+            return False
+        if not stat.S_ISDIR(mode):
+            raise StoreFailedError(
+                f"{above} is no directory; nothing below it was removed, and the session stays sealed"
+            )
+    return True
+
+
 def _remove_tree(directory: str) -> None:
     """Remove a directory with all that is in it; a link in its place is removed, not followed."""
-    for left in range(_TRIES - 1, -1, -1):
+    for is_last in (*[False] * (_TRIES - 1), True):
         try:
             if stat.S_ISDIR(os.lstat(directory).st_mode):
-                shutil.rmtree(directory)
+                # What another deleter has removed meanwhile, or a command of the turn has made, is no failure:
+                # whether something is left is.
+                shutil.rmtree(directory, ignore_errors=not is_last)
             else:
                 os.unlink(directory)
-        except OSError as error:
-            # Something within came or went meanwhile: a command that the turn has left, another deleter.
-            if not os.path.lexists(directory):
-                return
-            if not left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+        except OSError:
+            if is_last and os.path.lexists(directory):
                 raise
-        else:
+        if not os.path.lexists(directory):
             return
