@@ -66,6 +66,13 @@ def emit(data: bytes) -> None:
     write_fully(1, data)
 
 
+def check_reader() -> None:
+    """Raise BrokenPipeError if nobody reads stdout any more."""
+    from mcode_exec.output.writer import check_reader
+
+    check_reader(1)
+
+
 def notice(text: str) -> None:
     """One `mcode: …` line for people."""
     from mcode_exec.cli.errors_door import say_stderr

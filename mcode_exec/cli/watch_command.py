@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcode_exec.cli.flag_types import SESSION_ID, TEXT
-from mcode_exec.cli.list_options import await_result, data_dir, emit, notice
+from mcode_exec.cli.list_options import await_result, check_reader, data_dir, emit, notice
 
 if TYPE_CHECKING:
-    from mcode_exec.executor.watching import Change
+    from mcode_exec.executor.watching_changes import Change
     from mcode_exec.records.event import AnyEvent
     from mcode_exec.records.message import DisplayMessage
 
@@ -53,20 +53,25 @@ def watch(
 
     Nothing of a model's answer is shown before it is complete; `mcode exec` itself streams its own.
     """
-    from mcode_exec.executor import watching
-
     if (session is None) != every:
         raise click.UsageError("give a SESSION or --all.")
     if every and (after is not None or follow):
         raise click.UsageError("--all takes neither --after nor --follow.")
     is_text = output_format == "text"
     if every:
-        await_result(watching.watch_all(data_dir, os.environ, _tell_change_text if is_text else _tell_change))
+        from mcode_exec.executor.watching_changes import watch_all
+
+        tell = _tell_change_text if is_text else _tell_change
+        await_result(watch_all(data_dir, os.environ, tell, check_reader))
         return 0
+    from mcode_exec.executor.watching import watch_session
+
     assert session is not None
     told = _Text() if is_text else _Lines()
     has_run = await_result(
-        watching.watch_session(data_dir, os.environ, session, after=after, follows=follow, told=told)
+        watch_session(
+            data_dir, os.environ, session, after=after, follows=follow, told=told, rest=check_reader
+        )
     )
     if not has_run and not told.count:
         notice("nothing runs there; --follow waits, --after MSG shows what was")
@@ -79,7 +84,7 @@ class _Lines:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, turn_id: str, told: AnyEvent | DisplayMessage) -> None:
+    def __call__(self, session_id: str, turn_id: str, told: AnyEvent | DisplayMessage) -> None:
         from msgspec import structs
 
         from mcode_exec.output.encoding import to_json_line
@@ -92,6 +97,7 @@ class _Lines:
             told,
             sequence=self.count,
             timestamp_ms=time.time_ns() // 1_000_000,
+            session_id=session_id,
             turn_id=turn_id,
         )
         emit(to_json_line(stamped))
@@ -103,7 +109,7 @@ class _Text:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, turn_id: str, told: AnyEvent | DisplayMessage) -> None:
+    def __call__(self, session_id: str, turn_id: str, told: AnyEvent | DisplayMessage) -> None:
         from mcode_exec.output.transcript import of_watched
 
         text = of_watched(told)

@@ -1,24 +1,21 @@
-"""Watching sessions that run in other processes: what is committed, as it is committed.
+"""Watching a session that runs in another process: what is committed, as it is committed.
 
 Rows carry a revision that rises with every change, so that an item is told when
 its row is written and its call when that gets its result, none twice and none
-left out.  A turn's process that has died is noticed, and its turn settled, as by
-every other start of mcode.
+left out.  Each turn has one end, from its receipt, or for a process that has
+died when that is noticed: nothing is written, recovery is left to others.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from msgspec import Struct
 
 from mcode_exec.errors import SessionError
-from mcode_exec.executor.inspect import opened
 from mcode_exec.executor.outcome import decode_result
-from mcode_exec.executor.runtime import Runtime
-from mcode_exec.records.event import AnyEvent, TurnCompleted, TurnFailed
+from mcode_exec.executor.watched_store import Watched, watched
+from mcode_exec.records.event import AnyEvent, ItemCompleted, ItemDiscarded, TurnCompleted, TurnFailed
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.projection import EventProjector
 from mcode_exec.records.session import Session
@@ -27,159 +24,205 @@ from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding
 from mcode_exec.sessions.masking import masked
 from mcode_exec.store import message_rows, session_rows, turn_rows
-from mcode_exec.turns.recovery import recover
 
-LOOK_S = 0.05  # between two looks whether another process has changed the store
-_DEAD_S = 1.0  # between two looks whether the turn's process still lives
+_DEAD_S = 0.5  # between two looks whether the turn's process still lives
 _PAGE = 200
 
-#: a user's message, or an event of the turn `turn_id`
-Told = Callable[[str, "AnyEvent | DisplayMessage"], None]
-
-
-class Change(Struct, frozen=True, kw_only=True):
-    """One line of `watch --all`."""
-
-    kind: str
-    session_id: str
-    at_ms: int
-    #: as it is by now; None where it is gone
-    session: Session | None = None
+#: (session, turn, a user's message or an event of that turn)
+Told = Callable[[str, str, "AnyEvent | DisplayMessage"], None]
 
 
 class _Seen(Struct, frozen=True, kw_only=True):
     """One look at a session."""
 
-    messages: list[tuple[int, DisplayMessage]]
-    #: the turn that holds the session, if one does
+    #: (row, revision, message)
+    changed: list[tuple[int, int, DisplayMessage]]
+    #: the turn that holds the session, if one does, and its owner's token
     running: str | None
     owner: str | None
-    receipt: Receipt | None
+    #: of the turns whose end is not told yet
+    receipts: dict[str, Receipt]
     is_gone: bool
+
+    @property
+    def is_all(self) -> bool:
+        return len(self.changed) < _PAGE
 
 
 async def watch_session(
-    data_dir: str | None, env: Mapping[str, str], name: str, *, after: str | None, follows: bool, told: Told
+    data_dir: str | None,
+    env: Mapping[str, str],
+    name: str,
+    *,
+    after: str | None,
+    follows: bool,
+    told: Told,
+    rest: Callable[[], None],
 ) -> bool:
     """Tell what is committed in a session until its turn ends, or (`follows`) for good.
 
     From the message `after` on, else from the beginning of the turn that runs.  False where nothing ran.
+    `rest`: called between two looks; what it raises ends the watching.
     Raises: SessionError for a session or message that does not exist, or that is deleted meanwhile.
     """
-    async with opened(data_dir, env) as runtime:
-        session = await finding.find_exact(runtime.store, name)
-        watcher = _Watcher(runtime, session, told, Redactor(secret_values(env)))
+    async with watched(data_dir, env, rest, waits=False) as (source, _):
+        if source is None:
+            raise SessionError(f"there is no session {name}; no run has made a store yet")
+        session = await finding.find_exact(source.store, name)
+        watcher = _Watcher(source, session, told, Redactor(secret_values(env)), follows=follows)
         await watcher.begin(after)
-        return await watcher.run(follows=follows)
+        return await watcher.run()
 
 
 class _Watcher:
     """One reader of one session."""
 
-    def __init__(self, runtime: Runtime, session: Session, told: Told, redactor: Redactor) -> None:
-        self._runtime = runtime
+    def __init__(
+        self, source: Watched, session: Session, told: Told, redactor: Redactor, *, follows: bool
+    ) -> None:
+        self._source = source
         self._session_id = session.id
         self._told = told
         self._redactor = redactor
+        self._follows = follows
         self._projector = EventProjector(with_deltas=False)
+        #: everything up to this revision has been looked at
         self._revision = 0
-        #: the turn whose end is still to be told
+        #: what stood in these rows at the beginning is not told; its revision then
+        self._before_row = 0
+        self._before_revision = 0
+        #: the turn whose end is to be told next; and the one to end with, if it ran at the beginning
         self._turn_id: str | None = None
+        self._goal: str | None = None
+        self._ended: set[str] = set()
+        self._discarded: set[str] = set()
         self._shown: set[str] = set()
+        #: a token whose process has died, as of before the last look
+        self._dead: str | None = None
 
     async def begin(self, after: str | None) -> None:
         """Find where to begin."""
+        await self._source.store.read(lambda: self._begin(after))
 
-        def place() -> tuple[int, str | None]:
-            lock = turn_rows.find_lock(self._session_id)
-            running = None if lock is None else lock.turn_id
-            if after is not None:
-                found = message_rows.find_message(self._session_id, after)
-                if found is None:
-                    raise SessionError(
-                        f"session {self._session_id} has no message {after}; "
-                        f"`mcode sessions show {self._session_id} --output-format json` names them"
-                    )
-                return message_rows.revision_before(self._session_id, found[0]), running
-            if running is None:
-                return message_rows.newest_revision(self._session_id), None
-            return message_rows.revision_before_turn(self._session_id, running), running
+    def _begin(self, after: str | None) -> None:
+        session_id = self._session_id
+        lock = turn_rows.find_lock(session_id)
+        self._turn_id = self._goal = None if lock is None else lock.turn_id
+        if after is not None:
+            found = message_rows.find_message(session_id, after)
+            if found is None:
+                raise SessionError(
+                    f"session {session_id} has no message {after}; "
+                    f"`mcode sessions show {session_id} --output-format json` names them"
+                )
+            self._before_row = found[0]
+            self._turn_id = found[1].turn_id  # its end comes behind each of its messages
+        else:
+            first = None if self._goal is None else message_rows.first_row_of_turn(session_id, self._goal)
+            self._before_row = message_rows.newest_row(session_id) if first is None else first - 1
+        self._before_revision = message_rows.newest_revision(session_id)
+        self._revision = message_rows.revision_behind(session_id, self._before_row)
 
-        self._revision, self._turn_id = await self._runtime.store.read(place)
-
-    async def run(self, *, follows: bool) -> bool:
-        store, clock = self._runtime.store, self._runtime.clock
-        version, looked_s = -1, clock.monotonic_s()
+    async def run(self) -> bool:
         has_run = self._turn_id is not None
         while True:
-            now = await store.data_version()
-            is_due = clock.monotonic_s() - looked_s >= _DEAD_S
-            if now != version or is_due:
-                version, looked_s = now, clock.monotonic_s()
-                seen = await store.read(self._look)
-                has_run = has_run or seen.running is not None
-                if self._tell(seen) and not follows:
-                    return has_run
-                if len(seen.messages) == _PAGE:
-                    version = -1  # there may be more
-                    continue
-                if seen.running is None and self._turn_id is None and not follows:
-                    return has_run
-                await self._settle_dead(seen)
-            await asyncio.sleep(LOOK_S)
+            await self._source.change(_DEAD_S)
+            seen = await self._source.store.read(self._look)
+            has_run = has_run or seen.running is not None
+            if self._tell(seen) and not self._follows:
+                return has_run
+            if not seen.is_all or self._notices_death(seen):
+                self._source.look_again()
 
     def _look(self) -> _Seen:
         lock = turn_rows.find_lock(self._session_id)
         running = None if lock is None else lock.turn_id
-        watched = self._turn_id or running
+        changed = message_rows.messages_changed(self._session_id, self._revision, _PAGE)
+        turns = {self._turn_id, running, *(message.turn_id for _, _, message in changed)} - self._ended
+        receipts = {one: turn_rows.find_receipt(one) for one in turns if one is not None}
         return _Seen(
-            messages=message_rows.messages_changed(self._session_id, self._revision, _PAGE),
+            changed=changed,
             running=running,
             owner=None if lock is None else lock.owner,
-            receipt=None if watched is None else turn_rows.find_receipt(watched),
+            receipts={one: receipt for one, receipt in receipts.items() if receipt is not None},
             is_gone=session_rows.find_session(self._session_id) is None,
         )
 
     def _tell(self, seen: _Seen) -> bool:
-        """Tell what is new; True when the watched turn is over, and that was told."""
-        is_over = False
-        for revision, message in seen.messages:
-            if message.turn_id != self._turn_id:
-                is_over = self._tell_end(seen.receipt) or is_over
+        """Tell what is new; True when everything that there was to watch is over, and that was told."""
+        for row, revision, message in seen.changed:
+            is_known = row <= self._before_row and revision <= self._before_revision
+            if not is_known and self._begins_turn(row, message, seen):
+                self._end(seen)
+                if self._is_over():
+                    return True
                 self._turn_id = message.turn_id
             self._revision = revision
-            self._tell_message(masked(message, self._redactor))
+            if not is_known:
+                self._tell_message(masked(message, self._redactor))
         if seen.is_gone:
-            raise SessionError(f"session {self._session_id} was deleted")
-        if self._turn_id is None:
+            raise SessionError(f"session {self._session_id} was deleted while it was watched")
+        if not seen.is_all:
+            return False
+        self._end(seen)
+        if self._turn_id is None and seen.running not in self._ended:
             self._turn_id = seen.running
-        if len(seen.messages) == _PAGE:
-            return False
-        return self._tell_end(seen.receipt) or is_over
+        return self._is_over() or (self._goal is None and self._turn_id is None)
 
-    def _tell_end(self, receipt: Receipt | None) -> bool:
-        """Tell how the watched turn has ended, if it has."""
-        if receipt is None or receipt.turn_id != self._turn_id or receipt.settled_ms is None:
+    def _begins_turn(self, row: int, message: DisplayMessage, seen: _Seen) -> bool:
+        """Whether another turn than the one that is told goes on with this message."""
+        turn_id = message.turn_id
+        if turn_id == self._turn_id or turn_id in self._ended:
             return False
+        receipt = seen.receipts.get(turn_id)
+        is_over = receipt is None or receipt.settled_ms is not None
+        # What a later turn mends of one that had ended before the beginning is no turn of its own.
+        return row > self._before_row or not is_over
+
+    def _is_over(self) -> bool:
+        return not self._follows and self._goal in self._ended
+
+    def _end(self, seen: _Seen) -> None:
+        """Tell how the turn has ended, if it has."""
+        turn_id = self._turn_id
+        if turn_id is None:
+            return
+        receipt = seen.receipts.get(turn_id)
+        if receipt is not None and receipt.settled_ms is not None:
+            self._tell_end(turn_id, _end_of(receipt))
+        elif seen.running != turn_id and receipt is None:
+            self._turn_id = None  # a session that came from elsewhere has no receipts
+            self._ended.add(turn_id)
+        elif seen.running != turn_id or seen.owner == self._dead:
+            self._tell_end(turn_id, TurnFailed(status="interrupted", error=None, duration_ms=0))
+
+    def _tell_end(self, turn_id: str, end: AnyEvent) -> None:
         for event in self._projector.abandoned("the turn ended before this was committed"):
-            self._told(receipt.turn_id, event)
-        self._told(receipt.turn_id, _end_of(receipt))
+            if isinstance(event, ItemDiscarded):
+                self._discarded.add(event.item_id)
+            self._told(self._session_id, turn_id, event)
+        self._told(self._session_id, turn_id, end)
         self._turn_id = None
-        return True
+        self._ended.add(turn_id)
 
     def _tell_message(self, message: DisplayMessage) -> None:
         if message.role == "user" and message.id not in self._shown:
             self._shown.add(message.id)
             if message.steered_by is None:
-                self._told(message.turn_id, message)
+                self._told(self._session_id, message.turn_id, message)
         for event in self._projector.persisted((message,)):
-            self._told(message.turn_id, event)
+            # A call that its turn's death has cut off is over, although a later turn writes that down.
+            if not (isinstance(event, ItemCompleted) and event.item.id in self._discarded):
+                self._told(self._session_id, message.turn_id, event)
 
-    async def _settle_dead(self, seen: _Seen) -> None:
-        """A process that has died tells nobody: whoever watches ends its turn."""
-        runtime = self._runtime
-        if seen.owner is not None and not runtime.owner.is_alive(seen.owner):
-            await recover(runtime.store, runtime.owner, runtime.clock, runtime.sessions_dir)
+    def _notices_death(self, seen: _Seen) -> bool:
+        """Whether the running turn's process has died; what it committed before that is read once more first."""
+        if seen.owner is None or seen.running in self._ended or seen.owner == self._dead:
+            return False
+        if self._source.is_alive(seen.owner):
+            return False
+        self._dead = seen.owner
+        return True
 
 
 def _end_of(receipt: Receipt) -> AnyEvent:
@@ -190,56 +233,3 @@ def _end_of(receipt: Receipt) -> AnyEvent:
     if result.status in ("succeeded", "interaction_required") and result.model is not None:
         return TurnCompleted(model=result.model, usage=result.usage, duration_ms=result.duration_ms)
     return TurnFailed(status=result.status, error=result.error, duration_ms=result.duration_ms)
-
-
-async def watch_all(
-    data_dir: str | None, env: Mapping[str, str], told: Callable[[Change | None], None]
-) -> None:
-    """Tell every change of every session from now on, for good; None: some were missed."""
-    redactor = Redactor(secret_values(env))
-    async with opened(data_dir, env) as runtime:
-        store = runtime.store
-        seen = await store.read(session_rows.newest_change)
-        version = -1
-        while True:
-            now = await store.data_version()
-            if now == version:
-                await asyncio.sleep(LOOK_S)
-                continue
-            version = now
-            while True:
-                oldest, changes = await store.read(lambda after=seen: _changes(after))  # type: ignore[misc]
-                if changes and oldest > seen + 1:
-                    told(None)
-                for number, change in changes:
-                    seen = number
-                    told(_masked(change, redactor))
-                if len(changes) < _PAGE:
-                    break
-
-
-def _changes(after: int) -> tuple[int, list[tuple[int, Change]]]:
-    rows = session_rows.changes_after(after, _PAGE)
-    return session_rows.oldest_change(), [
-        (
-            number,
-            Change(
-                kind=kind, session_id=session_id, at_ms=at_ms, session=session_rows.find_session(session_id)
-            ),
-        )
-        for number, session_id, kind, at_ms in rows
-    ]
-
-
-def _masked(change: Change, redactor: Redactor) -> Change:
-    from msgspec import structs
-
-    session = change.session
-    if session is None:
-        return change
-    error = session.error_message
-    words: dict[str, Any] = {
-        "title": redactor.text(session.title),
-        "error_message": None if error is None else redactor.text(error),
-    }
-    return structs.replace(change, session=structs.replace(session, **words))

@@ -71,6 +71,8 @@ def of_watched(told: AnyEvent | DisplayMessage) -> str:
         return f"(thinking) {escape(cut(text))}\n" if item.type == "reasoning" else escape_text(text) + "\n"
     if isinstance(told, TurnCompleted):
         return f"── the turn was answered in {format_duration(told.duration_ms / 1000)}\n"
+    if isinstance(told, TurnFailed) and told.status == "interrupted":
+        return "── the turn's process died\n"
     if isinstance(told, TurnFailed):
         why = "" if told.error is None else f": {escape(told.error.message)} ({told.error.code})"
         return f"── the turn ended as {told.status}{why}\n"

@@ -54,6 +54,14 @@ def write_fully(fd: int, data: bytes) -> None:
             poller.poll(1000)
 
 
+def check_reader(fd: int) -> None:
+    """Raise BrokenPipeError if what reads from `fd` has gone; who writes rarely learns it only so."""
+    poller = select.poll()
+    poller.register(fd, 0)
+    if any(state & _GONE for _, state in poller.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
 class Channel:
     """One descriptor and what is still to be written to it."""
 

@@ -151,6 +151,27 @@ class Store:
             raise
         return store
 
+    @classmethod
+    async def follow(cls, path: str, clock: Clock) -> Store | None:
+        """What is at `path`, for reading while others write; None where no store is yet.
+
+        Raises: StoreFailedError, StoreBusyError.
+        """
+        from mcode_exec.store.looking import follow
+
+        thread = StoreThread()
+        store = cls(path, peewee.SqliteDatabase(None), thread, clock)
+        database = None
+        try:
+            database = await store._retry(lambda: follow(path))
+        finally:
+            if database is None:
+                thread.stop()
+        if database is None:
+            return None
+        store._database, store.is_read_only = database, True
+        return store
+
     async def close(self) -> None:
         """Close the connection; safe to call twice."""
         if not self._is_closed:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import peewee
 
 from mcode_exec.clock import Clock
+from mcode_exec.errors import StoreFailedError
 from mcode_exec.store import migrations, tables
 
 
@@ -30,10 +31,38 @@ def look(path: str, clock: Clock) -> peewee.SqliteDatabase:
     return database
 
 
-def _address(path: str) -> str:
+def follow(path: str) -> peewee.SqliteDatabase | None:
+    """Likewise for who looks again and again; None where there is nothing yet.
+
+    Raises: StoreFailedError for a file that is not ours, or of an older schema; peewee's errors.
+    """
+    if not os.path.exists(path):
+        return None
+    database = peewee.SqliteDatabase(_address(path, is_followed=True), uri=True, autoconnect=False)
+    database.connect()
+    try:
+        version = migrations.check_identity(database, path)
+        if 0 < version < migrations.VERSION:
+            raise StoreFailedError(
+                f"{path} was written by an older mcode (schema {version}, this one has {migrations.VERSION}); "
+                "`mcode recover` brings it up to date"
+            )
+    except BaseException:
+        database.close()
+        raise
+    if not version:
+        database.close()
+        return None  # it is being made
+    tables.bind(database)
+    return database
+
+
+def _address(path: str, *, is_followed: bool = False) -> str:
     # without its side files nobody has it open, and SQLite would make them only to look
     is_open = os.path.exists(path + "-wal") or os.path.exists(path + "-shm")
-    return f"file:{quote(path)}?{'mode=ro' if is_open else 'immutable=1'}"
+    # what others will write is seen through side files only; where none can be made, nobody writes either
+    makes_them = is_followed and os.access(os.path.dirname(path), os.W_OK)
+    return f"file:{quote(path)}?{'mode=ro' if is_open or makes_them else 'immutable=1'}"
 
 
 def _in_memory(original: peewee.SqliteDatabase | None, path: str, clock: Clock) -> peewee.SqliteDatabase:

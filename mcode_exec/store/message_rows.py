@@ -82,21 +82,25 @@ def messages_before(session_id: str, before_row: int | None, limit: int) -> list
     return [(row, _decode(data)) for row, data in reversed(rows)]
 
 
-def revision_before(session_id: str, row: int) -> int:
-    """The newest revision among a session's messages up to a row: what a reader that has seen them has seen."""
-    query = Messages.select(fn.MAX(Messages.revision)).where(
-        (Messages.session_id == session_id) & (Messages.row <= row)
-    )
-    return next((int(revision or 0) for (revision,) in tuples(query)), 0)
+def newest_row(session_id: str) -> int:
+    query = Messages.select(fn.MAX(Messages.row)).where(Messages.session_id == session_id)
+    return next((int(row or 0) for (row,) in tuples(query)), 0)
 
 
-def revision_before_turn(session_id: str, turn_id: str) -> int:
-    """The revision from which on everything of a turn is told, and as little as can be of what was before it."""
+def first_row_of_turn(session_id: str, turn_id: str) -> int | None:
     query = Messages.select(fn.MIN(Messages.row)).where(
         (Messages.session_id == session_id) & (Messages.turn_id == turn_id)
     )
-    first = next((row for (row,) in tuples(query)), None)
-    return newest_revision(session_id) if first is None else revision_before(session_id, first - 1)
+    return next((row for (row,) in tuples(query)), None)
+
+
+def revision_behind(session_id: str, row: int) -> int:
+    """The revision after which everything behind a row is told, and as little as can be of what is not."""
+    query = Messages.select(fn.MIN(Messages.revision)).where(
+        (Messages.session_id == session_id) & (Messages.row > row)
+    )
+    first = next((revision for (revision,) in tuples(query)), None)
+    return newest_revision(session_id) if first is None else int(first) - 1
 
 
 def newest_revision(session_id: str) -> int:
@@ -104,15 +108,17 @@ def newest_revision(session_id: str) -> int:
     return next((int(revision or 0) for (revision,) in tuples(query)), 0)
 
 
-def messages_changed(session_id: str, after_revision: int, limit: int) -> list[tuple[int, DisplayMessage]]:
-    """(revision, message) of what was written or changed after a revision, in the order of the changes."""
+def messages_changed(
+    session_id: str, after_revision: int, limit: int
+) -> list[tuple[int, int, DisplayMessage]]:
+    """(row, revision, message) of what was written or changed after a revision, in the order of the changes."""
     query = (
-        Messages.select(Messages.revision, Messages.data)
+        Messages.select(Messages.row, Messages.revision, Messages.data)
         .where((Messages.session_id == session_id) & (Messages.revision > after_revision))
         .order_by(Messages.revision)
         .limit(limit)
     )
-    return [(revision, _decode(data)) for revision, data in tuples(query)]
+    return [(row, revision, _decode(data)) for row, revision, data in tuples(query)]
 
 
 _USAGE_COLUMNS: dict[str, type] = {
