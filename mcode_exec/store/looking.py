@@ -41,20 +41,51 @@ def follow(path: str) -> peewee.SqliteDatabase | None:
     database = peewee.SqliteDatabase(_address(path, is_followed=True), uri=True, autoconnect=False)
     database.connect()
     try:
-        version = migrations.check_identity(database, path)
-        if 0 < version < migrations.VERSION:
-            raise StoreFailedError(
-                f"{path} was written by an older mcode (schema {version}, this one has {migrations.VERSION}); "
-                "`mcode recover` brings it up to date"
-            )
+        is_known = _is_known(database, path)
     except BaseException:
         database.close()
         raise
-    if not version:
+    if not is_known:
         database.close()
-        return None  # it is being made
+        return None
     tables.bind(database)
     return database
+
+
+def _is_known(database: peewee.SqliteDatabase, path: str) -> bool:
+    """Whether there is a store of our schema; False where nothing was written yet."""
+    version = _version(database, path)
+    if 0 < version < migrations.VERSION:
+        if _is_migrating(path):
+            raise peewee.OperationalError("database is locked by a migration")
+        version = _version(database, path)  # it may just have ended
+    if 0 < version < migrations.VERSION:
+        raise StoreFailedError(
+            f"{path} was written by an older mcode (schema {version}, this one has {migrations.VERSION}); "
+            "`mcode recover` brings it up to date"
+        )
+    return version > 0
+
+
+def _version(database: peewee.SqliteDatabase, path: str) -> int:
+    with database.atomic("DEFERRED"):  # else what is being made may look like another program's
+        return migrations.check_identity(database, path)
+
+
+def _is_migrating(path: str) -> bool:
+    import fcntl
+
+    try:
+        descriptor = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _address(path: str, *, is_followed: bool = False) -> str:

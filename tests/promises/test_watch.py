@@ -77,6 +77,7 @@ def test_following_goes_on_with_the_next_turn(mcode: Mcode, peer: Peer) -> None:
     peer.script(forever(echo))
     session = mcode.exec("one", *JSON).check().result["sessionId"]
     watching = mcode.start("sessions", "watch", session, "--follow", *LINES)
+    wait_until(lambda: _is_open(mcode, watching.pid), "the watcher has not begun")
     for number in range(3):
         mcode.exec(f"n{number}", "--session", session).check()
         wait_until(

@@ -107,7 +107,7 @@ def test_a_store_that_is_made_later_is_watched(mcode: Mcode, peer: Peer) -> None
     watching = mcode.start("sessions", "watch", "--all", *LINES)
     wait_until(lambda: is_waiting(watching.pid), "the watcher has not begun")
     session = mcode.exec("one", *JSON).check().result["sessionId"]
-    wait_until(lambda: watching.out.count(b"\n") >= 1, "the first session is not told", 5)
+    wait_until(lambda: watching.out.count(b"\n") >= 1, "the first session is not told")
     watching.send(signal.SIGTERM)
     assert {event["sessionId"] for event in lines(watching.finish().out_bytes)} == {session}
 
