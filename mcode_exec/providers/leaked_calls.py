@@ -9,18 +9,28 @@ a text looks like it.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
+from collections.abc import Container, Iterator
 
 from mcode_exec.providers.code_spans import AHEAD, CodeSpans
 
 _NAME = r"[\w.:/-]{1,200}"
+#: longest text between two tags that may be a tool's name, with what stands around it
+_NAME_ROOM = 400
+#: an object with a key (`{…}` and `{json}` stand for one), or an element that holds a call
+_BODY = (
+    r"(?:\[\s{0,99})?\{\s{0,99}(?:[\"']|\w{1,99}\s{0,99}:)"
+    r"|<(?:invoke|function|parameter|tool|name|arg)[\w:]{0,20}[ =>]"
+)
 
 #: where a call begins and how it must go on, by who writes it so
 _CALLS = (
     # MiniMax, Hermes, Qwen, GLM, Granite, Phi, and what imitates them
-    r"<(?:minimax:)?tool_calls?>(?=\s{0,99}[<{\[])",
-    r"<\|tool_call\|>(?=\s{0,99}[<{\[])",
-    rf"<tool_call>(?=\s{{0,99}}{_NAME}\s{{0,99}}<arg_key>)",
+    rf"<(?:minimax:)?tool_calls?>(?=\s{{0,99}}(?:{_BODY}))",
+    rf"<\|tool_call\|>(?=\s{{0,99}}(?:{_BODY}))",
+    rf"<(?:minimax:)?tool_call>(?=\s{{0,99}}{_NAME}\s{{0,99}}<arg_key>)",
     r"<invoke name=\"[^\"<>]{1,200}\">(?=\s{0,99}</?(?:parameter|invoke))",
+    r"\]<\]minimax\[>\[<invoke (?=name=\"[^\"<>]{1,200}\">)",
     # Qwen-Coder and Llama
     rf"<function={_NAME}>(?=\s{{0,99}}(?:\{{|<parameter=|</function>))",
     r"<\|python_(?:tag|start)\|>(?=\s{0,99}(?:\{|[\w.]{1,200}\())",
@@ -35,15 +45,19 @@ _CALLS = (
     rf"<\|channel\|>(?:commentary|analysis) to=(?={_NAME})",
 )
 _BEGIN = re.compile("|".join(_CALLS))
-#: a call that goes on in no known way, but ends
-_OPEN, _CLOSE = re.compile(r"<(?:minimax:)?tool_call>"), re.compile(r"</(?:minimax:)?tool_call>")
+#: a call that goes on in no known way, but ends: a name with arguments, or an object after some words
+_OPEN = re.compile(r"<(?:minimax:)?tool_call>")
+_CLOSE = re.compile(r"</(?:minimax:)?tool_call>")
+_ARGUMENTS = re.compile(
+    rf"\s{{0,99}}{_NAME}\s{{0,99}}(?:\([^)]{{0,9999}}\)|[:=]\s{{0,99}}[\"'{{\[])"
+    rf"|\s{{0,99}}{_NAME}[ \t]{{0,99}}\n\s{{0,99}}[\"']?\w{{1,99}}[\"']?\s{{0,99}}[:=]"
+    r"|[^<{]{0,9999}\{\s{0,99}[\"']"
+)
 
 
-def leaks_call(text: str) -> bool:
-    """Whether `text` writes a tool call outside of code."""
-    last_close = max((match.start() for match in _CLOSE.finditer(text)), default=-1)
-    begins = [match.start() for match in _BEGIN.finditer(text)]
-    begins += [match.start() for match in _OPEN.finditer(text, 0, last_close)] if last_close > 0 else []
+def leaks_call(text: str, tools: Container[str] = ()) -> bool:
+    """Whether `text` writes a call, of one of `tools` where only the name is there, outside of code."""
+    begins = [match.start() for match in _BEGIN.finditer(text)] + list(_bracketed(text, tools))
     code, at = CodeSpans(), 0
     for begin in sorted(begins):
         code.advance(text[at:begin])
@@ -51,3 +65,13 @@ def leaks_call(text: str) -> bool:
         if not code.is_inside(text[begin : begin + AHEAD], is_end=begin + AHEAD >= len(text)):
             return True
     return False
+
+
+def _bracketed(text: str, tools: Container[str]) -> Iterator[int]:
+    """Where a tag opens whose closing tag follows with a call in between."""
+    closes = [match.start() for match in _CLOSE.finditer(text)]
+    for match in _OPEN.finditer(text, 0, closes[-1] if closes else 0):
+        close = closes[bisect_right(closes, match.start())]
+        found = _ARGUMENTS.match(text, match.end(), close)
+        if found or (close - match.end() <= _NAME_ROOM and text[match.end() : close].strip() in tools):
+            yield match.start()

@@ -10,6 +10,7 @@ text is a failure here, with what the provider counted for it in
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Protocol
 
 from mcode_exec.errors import ModelCallError
@@ -19,7 +20,7 @@ from mcode_exec.providers.payload import PayloadError, TooDeepError, decode
 from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser, is_line
 from mcode_exec.providers.wire import AnswerReader
 from mcode_exec.records.history import TextBlock, ToolCallBlock
-from mcode_exec.records.model import Answer, ModelRequest
+from mcode_exec.records.model import Answer, ModelRequest, ToolSchema
 from mcode_exec.records.usage import Usage
 
 #: largest stream, bytes: what a model writes at most, in the wordiest format, fits into it
@@ -197,7 +198,7 @@ def judged(answer: Answer, request: ModelRequest, *, may_be_empty: bool) -> Answ
     texts = [block.text for block in answer.content if isinstance(block, TextBlock)]
     if has_calls or answer.finish_reason == "length":
         return answer
-    if request.tools and any(_leaks_call(text) for text in texts):
+    if request.tools and any(_leaks_call(text, request.tools) for text in texts):
         message = "the model wrote a tool call into its text instead of making it"
     elif not texts and not may_be_empty:
         message = "the model thought, but said nothing" if answer.content else "the model said nothing"
@@ -213,9 +214,9 @@ def failure_with(code: str, message: str, *, request_id: str | None, usage: Usag
     return failure
 
 
-def _leaks_call(text: str) -> bool:
+def _leaks_call(text: str, tools: Sequence[ToolSchema]) -> bool:
     if not any(mark in text for mark in _CALL_MARKS):
         return False
     from mcode_exec.providers.leaked_calls import leaks_call
 
-    return leaks_call(text)
+    return leaks_call(text, {tool.name for tool in tools})

@@ -115,6 +115,51 @@ def test_markup_of_a_call_outside_of_code_leaks(form: str) -> None:
     assert leaks_call(form.replace("@", CALL))
 
 
+@pytest.mark.parametrize(
+    "between",
+    [
+        '{"name": "bash", "arguments": {}}',
+        '\n[{"name": "bash"}]\n',
+        "{name: bash}",
+        "<invoke name='bash'></invoke>",
+        "<name>bash</name>",
+        "bash\n<arg_key>command</arg_key>",
+        'bash(command="ls")',
+        "bash\ncommand: ls",
+        'bash {"command": "ls"}',
+        'call: {"name": "bash"}',
+        '```json\n{"name": "bash"}\n```',
+        " bash ",
+    ],
+)
+@pytest.mark.parametrize("tag", ["tool_call", "minimax:tool_call"])
+def test_a_call_between_its_tags_leaks_however_it_is_written(tag: str, between: str) -> None:
+    assert leaks_call(f"I look.\n<{tag}>{between}</{tag}>", {"bash", "read"})
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        "",
+        " ",
+        "…",
+        "...",
+        "{…}",
+        "{json}",
+        "[…]",
+        " and ",
+        "NAME",
+        "<your call>",
+        '" and "',
+        " (or none) ",
+        "\n\n",
+    ],
+)
+@pytest.mark.parametrize("tag", ["tool_call", "minimax:tool_call", "tool_calls"])
+def test_tags_of_a_call_with_no_call_between_them_are_talk(tag: str, between: str) -> None:
+    assert not leaks_call(f'A call lies in "<{tag}>{between}</{tag}>", as JSON.', {"bash", "read"})
+
+
 PARTS = [
     "<think>",
     "</think>",
