@@ -31,6 +31,14 @@ class Reader(AnswerReader):
             self.fail(value)
         return self._take(kind, value)
 
+    def brings(self, kind: str, value: dict[str, Any]) -> bool:
+        if self.has_new_counts() or not self.events:
+            return True
+        if kind in ("content_block_delta", "message_delta"):
+            delta = as_object(value.get("delta"))
+            return any(said for key, said in delta.items() if key != "type")
+        return kind != "message_start"
+
     def feed_body(self, body: dict[str, Any]) -> bool:
         self.check(body)
         if not isinstance(body.get("content"), list):

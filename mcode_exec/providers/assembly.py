@@ -112,6 +112,8 @@ class Draft:
     """The parts of one answer, in order."""
 
     def __init__(self, emit: Emit, provider_id: str) -> None:
+        #: set by what is added, for who wants to know whether anything was
+        self.has_moved = False
         self._emit = emit
         self._provider_id = provider_id
         self._parts: list[Part] = []
@@ -180,6 +182,7 @@ class Draft:
             part.held.clear()
             self.place(part)
         self._thinking = None
+        self.has_moved = True
         part.pieces.append(text)
         self._emit(TextDelta(part.index, text))
 
@@ -215,6 +218,7 @@ class Draft:
         piece = self._thinking_joiner.feed(piece)
         if not piece:
             return
+        self.has_moved = True
         self.place(part)
         self._text = None if part.form == "think-tag" else self._text
         part.pieces.append(piece)
@@ -226,6 +230,7 @@ class Draft:
         self._thinking = None
         piece = part.joiner.feed(piece)
         if piece:
+            self.has_moved = True
             part.pieces.append(piece)
         if piece or is_new:
             self._emit(ToolCallDelta(part.index, clean(part.name), piece))

@@ -41,12 +41,18 @@ class Reader(AnswerReader):
         self._details_part: ThinkingPart | None = None
 
     def take(self, kind: str, value: dict[str, Any]) -> bool:
-        told = None if value.get("choices") else self.counts.copy()
         self._take(value, "delta")
-        # empty chunks hold a dead connection open; what Azure's filters say of the prompt stands before the answer
-        self.has_moved = self.counts != told or ("prompt_filter_results" in value and not self.events)
         # chunks have no type; what has neither choices nor usage tells nothing of an answer
         return "choices" in value or ("usage" in value and "type" not in value)
+
+    def brings(self, kind: str, value: dict[str, Any]) -> bool:
+        if self.has_new_counts():
+            return True
+        choices = value.get("choices")
+        if not self.events:
+            # what begins the answer is empty; what Azure's filters say of the prompt stands even before it
+            return bool(choices) or "prompt_filter_results" in value
+        return any(_is_saying(choice) for choice in as_list(choices))
 
     def take_done(self) -> bool:
         self.is_complete = self.is_terminal = True
@@ -222,6 +228,14 @@ class Reader(AnswerReader):
 
     def usage(self) -> Usage:
         return chat_usage(self.counts)
+
+
+def _is_saying(choice: Any) -> bool:
+    """Whether there is more in a choice than its place, and who speaks."""
+    if not isinstance(choice, dict):
+        return False
+    said = as_object(choice.get("delta")) or as_object(choice.get("message"))
+    return bool(choice.get("finish_reason")) or any(value for key, value in said.items() if key != "role")
 
 
 def _older_format() -> ModelCallError:

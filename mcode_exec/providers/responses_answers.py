@@ -17,6 +17,9 @@ from mcode_exec.providers.payload import (
 from mcode_exec.providers.wire import AnswerReader
 from mcode_exec.records.usage import Usage
 
+#: say that there is an answer, some servers again and again
+_STATES = frozenset(("response.created", "response.queued", "response.in_progress"))
+
 
 class Reader(AnswerReader):
     """Complete with `response.completed` or `response.incomplete`."""
@@ -30,6 +33,7 @@ class Reader(AnswerReader):
         self._done: dict[Any, dict[str, Any]] = {}
         #: types of the items of which something was told
         self._told: set[str] = set()
+        self._told_states: set[str] = set()
         self._key_of_id: dict[Any, int | str] = {}
 
     def take(self, kind: str, value: dict[str, Any]) -> bool:
@@ -38,6 +42,15 @@ class Reader(AnswerReader):
             self.fail(value)
         self._take(kind, value)
         return is_ours
+
+    def brings(self, kind: str, value: dict[str, Any]) -> bool:
+        if kind.endswith(".delta"):
+            return not self.events or bool(value.get("delta"))
+        if kind not in _STATES:
+            return True
+        told = len(self._told_states)
+        self._told_states.add(kind)
+        return len(self._told_states) > told
 
     def feed_body(self, body: dict[str, Any]) -> bool:
         self.check(body)

@@ -96,6 +96,7 @@ class AnswerReader(ABC):
     def __init__(self, emit: Emit, provider_id: str, headers: Headers, now_ms: int) -> None:
         self.draft = Draft(emit, provider_id)
         self.counts: dict[str, int] = {}
+        self._told_counts: dict[str, int] = {}
         self.label: str | None = None
         self.refusals: list[str] = []
         #: the terminal frame has arrived; nothing that follows matters
@@ -104,8 +105,6 @@ class AnswerReader(ABC):
         self.is_complete = False
         #: a failure came with its usage: no more is billed
         self.is_counted = False
-        #: whether the last event brought the answer on; one that is empty does not
-        self.has_moved = True
         #: how many events of this format have come; pings and comments are none
         self.events = 0
         #: whether any byte of a body has come, and whether that body is one JSON text
@@ -142,8 +141,9 @@ class AnswerReader(ABC):
                 is_error = kind == "error" or event.name == "error"
                 if is_error or ("base_resp" in value and _is_refused(value["base_resp"])):
                     self.fail(value)
+                self.draft.has_moved = False
                 is_ours = self.take(kind, value)
-                is_progress = is_ours and self.has_moved
+                is_progress = is_ours and (self.draft.has_moved or self.brings(kind, value))
                 if not is_progress:
                     self.check(value)
             if not is_ours and not self.foreign:
@@ -158,6 +158,15 @@ class AnswerReader(ABC):
         `kind` is the type that the object or else its event names, perhaps "".
         Raises: ModelCallError for an error the provider reports in its stream.
         """
+
+    @abstractmethod
+    def brings(self, kind: str, value: dict[str, Any]) -> bool:
+        """Whether an event that was taken in says anything; empty ones only hold a dead connection open."""
+
+    def has_new_counts(self) -> bool:
+        """Whether another usage is known than when this was last asked."""
+        told, self._told_counts = self._told_counts, self.counts.copy()
+        return self.counts != told
 
     def take_done(self) -> bool:
         """Take in `[DONE]`, which says something in one format only."""

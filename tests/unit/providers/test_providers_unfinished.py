@@ -127,6 +127,31 @@ def test_chunks_that_tell_nothing_of_an_answer_do_not_hold_off_the_timer(nothing
     assert f"went silent: {events(came)}, ending in text" in error.message
 
 
+@pytest.mark.parametrize(
+    ("api", "nothing"),
+    [
+        ("openai-completions", chat({"content": ""})),
+        ("openai-completions", chat({"role": "assistant", "content": None, "tool_calls": []})),
+        ("openai-completions", {"choices": [{"index": 0, "delta": {}}]}),
+        (
+            "anthropic-messages",
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": ""}},
+        ),
+        ("anthropic-messages", {"type": "message_delta", "delta": {}, "usage": {"input_tokens": 5}}),
+        ("anthropic-messages", {"type": "message_start", "message": {"usage": {"input_tokens": 5}}}),
+        ("openai-responses", {"type": "response.output_text.delta", "output_index": 0, "delta": ""}),
+        ("openai-responses", {"type": "response.in_progress"}),
+    ],
+)
+def test_events_that_say_nothing_do_not_hold_off_the_timer(api: str, nothing: dict[str, Any]) -> None:
+    name = api != "openai-completions"
+    empty = sse(nothing, name=name)
+    error = failed(
+        [stream_head() + sse(*BEGUN[api], *TEXT[api], name=name), *[empty, 0.03] * 40, "hold"], api
+    )
+    assert f"went silent: {events(len(BEGUN[api]) + 1)}, ending in text" in error.message
+
+
 def test_what_azure_says_of_the_prompt_begins_an_answer_and_usage_that_grows_goes_on_with_it() -> None:
     filters = {"choices": [], "prompt_filter_results": [{"prompt_index": 0}]}
     counts = [
