@@ -137,6 +137,8 @@ class ModelCallError(McodeError):
     """
 
     category = "provider"
+    #: nothing can follow, whatever the code: a recording ends here
+    is_final = False
 
     def __init__(
         self,
@@ -157,7 +159,7 @@ class ModelCallError(McodeError):
     @property
     def is_retried(self) -> bool:
         """Whether another attempt of the same call may succeed."""
-        return self.code in RETRIED_CODES
+        return self.code in RETRIED_CODES and not self.is_final
 
 
 class TurnFailedError(McodeError):

@@ -122,6 +122,11 @@ class Replay:
     def failure(self, exchange: Exchange) -> ModelCallError:
         """What ended an exchange whose answer did not come to its end."""
         self._clock.advance((exchange.end_ms - exchange.head_ms) / 1000)
+        failure = self._failure(exchange)
+        failure.is_final = self._asked == self._recording.requests
+        return failure
+
+    def _failure(self, exchange: Exchange) -> ModelCallError:
         if exchange.failure is None:
             came_ms = exchange.pieces[-1][0] if exchange.pieces else exchange.head_ms
             waited = f", {exchange.end_ms - came_ms} ms after what had come last" if exchange.status else ""

@@ -241,7 +241,7 @@ def test_a_run_that_was_stopped_leaves_a_recording_of_what_there_was(
     exchange = json.loads((tmp_path / "rec" / "0002.json").read_text())
     assert (exchange["status"], exchange["end"]) == (None, "given-up")
     replay_with(mcode, tmp_path / "rec")
-    mcode.configure(retry="max_retries = 0")
+    # with the retries of the default: that run made none, so none can follow
     error = play(mcode, "go", *JSON).check(69).result["error"]
     assert error["code"] == "LLM_STALLED"
     assert f"the recorded run gave request 2 up after {exchange['endMs']} ms" in error["message"]
