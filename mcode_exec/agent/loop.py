@@ -185,6 +185,8 @@ class AgentLoop:
             state.api_duration_ms += round((time.monotonic() - started_s) * 1000)
             await self._keep_failed(error.details.get("failed_usage", ()))
             if not self._switch(error):
+                if state.switches:  # who is asked has changed since the run began
+                    error.args = (f"{self._task.model.ref}: {error.message}",)
                 raise
             return None
         except asyncio.CancelledError:

@@ -29,6 +29,8 @@ from mcode_exec.providers.catalogue_data import (
     wrong_price,
 )
 
+_LIMITS = ("context", "output")
+_NO_LIMIT = "must be a whole number of tokens from 1 up; what is not known is left out"
 _PRICES = ("input", "output", "cache_read", "cache_write")
 #: what may be a price that is a string; few files have it
 _TEXT_PRICE = re.compile(rb'"(?:%s)"\s*:\s*"' % "|".join(_PRICES).encode())
@@ -53,11 +55,18 @@ def read_override(path: str) -> Override:
             if not model_id:
                 raise ConfigError(f"{path}: {provider_id + '.models'!r} has a model without a name.")
             wrong = wrong_price("cost", model.cost, foreign_tiers=False)
+            wrong = wrong or _wrong_limit(model.limit)
             if wrong is not None:
                 raise _wrong(path, (provider_id, model_id), *wrong)
     if _TEXT_PRICE.search(data) is not None:
         _refuse_text_prices(path, msgspec.json.decode(data))
     return {provider_id: provider.models for provider_id, provider in providers.items()}
+
+
+def _wrong_limit(limit: Limit) -> tuple[str, str] | None:
+    """The limit that is 0 and what it should be: in the data of others that means unknown, here it says nothing."""
+    zero = next((field for field in _LIMITS if getattr(limit, field) == 0), None)
+    return None if zero is None else (f"limit.{zero}", _NO_LIMIT)
 
 
 def _wrong(path: str, names: tuple[str, str], field: str, what: str) -> ConfigError:
@@ -180,6 +189,10 @@ class _Raws(Struct, frozen=True):
 
 def _at(path: str, names: tuple[str, ...], fault: Exception) -> ConfigError:
     what, _, below = str(fault).partition(" - at `$")
-    return ConfigError(
-        f"{path}: {'.'.join(names) + below.removesuffix('`')!r}: {what or type(fault).__name__}."
-    )
+    field = below.removesuffix("`")
+    at = f"{path}: {'.'.join(names) + field!r}"
+    if field.rpartition(".")[2] in _PRICES and field.startswith(".cost"):
+        return ConfigError(f"{at} {NO_PRICE}.")
+    if field in (".limit.context", ".limit.output"):
+        return ConfigError(f"{at} {_NO_LIMIT}.")
+    return ConfigError(f"{at}: {what or type(fault).__name__}.")

@@ -7,6 +7,8 @@ The rules:
 - A closing tag without an opening one means that the text so far was thinking
   (the opening tag stood in the model's prompt); this holds once in an answer.
 - Inside of code (`code_spans`) a tag is text; where that depends on what follows, it is waited for.
+  This holds for what is said: thinking ends with the first closing tag, as the servers that
+  take spans out themselves have it, for a fence that a thought opens is often never closed.
 """
 
 from __future__ import annotations

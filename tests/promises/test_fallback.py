@@ -105,6 +105,7 @@ def test_fallbacks_are_tried_in_order_and_the_last_failure_counts(
     assert [one["to"]["modelId"] for one in run.result["modelSwitches"]] == ["small-1", "big-1"]
     assert (len(peer.calls), len(other.calls)) == (2, 1)
     assert run.result["error"]["code"] == "LLM_UPSTREAM_ERROR"
+    assert run.result["error"]["message"].startswith("fake/big-1#high: ")
     assert run.result["steps"] == 1
 
 

@@ -236,11 +236,19 @@ def test_prices_of_an_override_are_its_own_tiers_included(tmp_path: Path) -> Non
         ('{"acme": {"models": {"big-1": []}}}', "'acme.models.big-1': Expected `object`"),
         (
             '{"acme": {"models": {"big-1": {"limit": {"context": "x"}}}}}',
-            "'acme.models.big-1.limit.context': ",
+            "'acme.models.big-1.limit.context' must be a whole number of tokens from 1 up",
         ),
         (
             '{"acme": {"models": {"big-1": {"limit": {"context": -1}}}}}',
-            "'acme.models.big-1.limit.context': ",
+            "'acme.models.big-1.limit.context' must be a whole number of tokens from 1 up",
+        ),
+        (
+            '{"acme": {"models": {"big-1": {"limit": {"output": 0}}}}}',
+            "'acme.models.big-1.limit.output' must be a whole number of tokens from 1 up",
+        ),
+        (
+            '{"acme": {"models": {"big-1": {"cost": {"input": "x"}}}}}',
+            "'acme.models.big-1.cost.input' must be a number from 0",
         ),
         (
             '{"acme": {"models": {"big-1": {"cost": {"input": -1}}}}}',
