@@ -140,7 +140,6 @@ _NOT_QUEUED = {
 
 #: further flags that name something, and cannot name nothing (an unset variable in a script)
 _NAMES = {
-    "request_id": "--request-id",
     "cwd": "--cwd",
     "model": "--model",
     "effort": "--effort",

@@ -12,6 +12,7 @@ import click
 
 from mcode_exec.cli.flag_types import (
     DURATION,
+    KEY,
     LABEL,
     MONEY,
     SESSION_ID,
@@ -46,15 +47,15 @@ OPTIONS: tuple[click.Option, ...] = (
     _flag(_SESSION, "-c", "--continue", "continue_latest", is_flag=True,
           help="Continue the newest session of this workspace."),
     _flag(_SESSION, "--resume", type=SESSION_ID, hidden=True),
-    _flag(_SESSION, "--session-key", type=TEXT, metavar="KEY",
+    _flag(_SESSION, "--session-key", type=KEY, metavar="KEY",
           help="Get or create the session bound to KEY in this project."),
     _flag(_SESSION, "--ephemeral", is_flag=True,
           help="Keep nothing: a private store that goes with the run."),
     _flag(_SESSION, "--title", type=TEXT,
-          help="Title of a new session."),
+          help="What the session is called from this turn on [default: its first prompt]."),
     _flag(_SESSION, "--label", "labels", type=LABEL, multiple=True,
           help="Label of the session (repeatable)."),
-    _flag(_SESSION, "--request-id", type=TEXT, metavar="ID",
+    _flag(_SESSION, "--request-id", type=KEY, metavar="ID",
           help="Run once: the same ID again gives the stored result."),
     _flag(_SESSION, "--when-busy", type=click.Choice(["fail", "wait", "queue", "steer"]), default="fail",
           help="What a busy session means: an error (fail, the default), stand in its line (wait), leave the"

@@ -45,6 +45,16 @@ class Text(click.ParamType):  # type: ignore[type-arg]
         return text_of_argument(value, _name_of(param))
 
 
+class Key(Text):
+    """What something is known again by: any text but an empty one (an unset variable in a script)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            raise InvocationError(f"{_name_of(param)} is empty.")
+        return text
+
+
 class Duration(click.ParamType):  # type: ignore[type-arg]
     """A number with its unit, as seconds."""
 
@@ -188,6 +198,6 @@ class ToolNames(click.ParamType):  # type: ignore[type-arg]
         return names
 
 
-TEXT, DURATION, MONEY, LABEL = Text(), Duration(), Money(), Label()
+TEXT, KEY, DURATION, MONEY, LABEL = Text(), Key(), Duration(), Money(), Label()
 SESSION_ID, VARIABLE_NAME, TOOL_NAMES = SessionId(), VariableName(), ToolNames()
 PRODUCER, TURN_ID = Producer(), TurnId()

@@ -10,25 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcode_exec.cli.exec_flags import options_named, values_of_absent
-from mcode_exec.cli.flag_types import DURATION, SESSION_ID, TEXT, Count, ItemId
+from mcode_exec.cli.flag_types import DURATION, KEY, SESSION_ID, TEXT, Count, ItemId
 from mcode_exec.cli.grouped_command import GroupedCommand
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
+from mcode_exec.cli.queue_rows import COLUMNS, row_of, rows_of, tell_state
 
 if TYPE_CHECKING:
-    from mcode_exec.executor.queue_actions import Line
     from mcode_exec.records.queue import QueueItem
 
 ITEM_ID = ItemId()
-
-_COLUMNS = {
-    "id": "ITEM",
-    "sessionId": "SESSION",
-    "place": "PLACE",
-    "state": "STATE",
-    "source": "SOURCE",
-    "model": "MODEL",
-    "text": "PROMPT",
-}
 
 
 @click.group(
@@ -59,66 +49,17 @@ def list_(session: str | None, every: bool, output_format: str, data_dir: str | 
     if (session is None) != every:
         raise click.UsageError("give a SESSION or --all.")
     line = await_result(list_items(data_dir, os.environ, session))
-    rows = _rows(line)
-    emit(render(rows, output_format, name="items", columns=_COLUMNS))
+    rows = rows_of(line)
+    emit(render(rows, output_format, name="items", columns=COLUMNS))
     if output_format == "table":
-        _tell_state(line, rows)
+        tell_state(line, rows)
     return 0
-
-
-def _rows(line: Line) -> list[dict[str, Any]]:
-    places: dict[str, int] = {}
-    rows = []
-    for item in sorted(line.items, key=lambda one: (one.session_id, one.position)):
-        places[item.session_id] = places.get(item.session_id, 0) + 1
-        pause = line.pauses.get(item.session_id)
-        rows.append(
-            {
-                **_row(item),
-                "place": places[item.session_id],
-                "paused": None if pause is None else pause.reason,
-                "drained": item.session_id in line.drained,
-            }
-        )
-    return rows
-
-
-def _row(item: QueueItem) -> dict[str, Any]:
-    from mcode_exec.executor.queue_actions import first_words
-
-    payload = item.payload
-    return {
-        "id": item.id,
-        "sessionId": item.session_id,
-        "state": "waiting" if item.waiter is not None and item.state == "queued" else item.state,
-        "source": item.source,
-        "text": first_words(item),
-        "attachments": sum(1 for block in payload.content if not hasattr(block, "text")),
-        "model": payload.model,
-        "effort": payload.effort,
-        "agent": payload.agent,
-        "turnId": item.turn_id,
-        "earlierTurns": list(item.earlier_turns),
-        "dedupeKey": item.dedupe_key,
-        "createdMs": item.created_ms,
-        "expiresMs": item.expires_ms,
-    }
-
-
-def _tell_state(line: Line, rows: list[dict[str, Any]]) -> None:
-    if not rows:
-        notice("nothing waits")
-    for session_id, pause in line.pauses.items():
-        notice(f"the queue of {session_id} is paused ({pause.reason}); `mcode queue unpause {session_id}`")
-    undrained = {row["sessionId"] for row in rows if row["paused"] is None} - line.drained
-    for session_id in sorted(undrained):
-        notice(f"no live process drains {session_id}; `mcode queue drain --session {session_id}` does")
 
 
 _ADD_FLAGS = (
     "input_source", "input_format", "files", "title", "labels", "model", "fallback_models", "effort", "agent",
     "tools", "append_system_prompt", "no_project_instructions", "permission", "allow", "deny", "on_ask",
-    "timeout", "max_steps", "max_cost", "max_tokens", "data_dir",
+    "timeout", "max_steps", "max_cost", "max_tokens", "config_file", "data_dir", "trust_workspace",
 )  # fmt: skip
 
 
@@ -127,7 +68,7 @@ _ADD_FLAGS = (
     cls=GroupedCommand,
     params=[
         *options_named(*_ADD_FLAGS),
-        click.Option(["--dedupe-key"], type=TEXT, metavar="KEY", help="The same key again is the same item."),
+        click.Option(["--dedupe-key"], type=KEY, metavar="KEY", help="The same key again is the same item."),
         click.Option(
             ["--expires"], type=DURATION, default="24h", help="Leaves the queue unrun after this long."
         ),
@@ -142,7 +83,8 @@ def add(ctx: click.Context, /, session: str, dedupe_key: str | None, expires: fl
     """Queue PROMPT for SESSION, whether anybody drains its queue or not.
 
     The item runs with the model and the limits given here, when a process drains the queue:
-    `mcode queue drain`, or `mcode exec --drain` in that session.
+    `mcode queue drain`, or `mcode exec --drain` in that session. Its model, agent and rules are checked here
+    (--config FILE: by the configuration that drainer has); its key is not.
     """
     from mcode_exec.cli.exec_command import to_invocation
     from mcode_exec.executor.queue_actions import add_item
@@ -150,12 +92,16 @@ def add(ctx: click.Context, /, session: str, dedupe_key: str | None, expires: fl
     output_format = flags.pop("output_format")
     filled = {**values_of_absent(), **flags, "session": session}
     invocation = to_invocation(ctx, filled, ctx.obj[0])
-    item, ahead, is_new = await_result(add_item(invocation, os.environ, ttl_s=expires, dedupe_key=dedupe_key))
+    added = await_result(add_item(invocation, os.environ, ttl_s=expires, dedupe_key=dedupe_key))
+    item = added.item
+    for _, message in added.notices:
+        notice(message)
     if output_format == "json":
-        _emit_json({**_row(item), "position": ahead, "isNew": is_new})
+        _emit_json({**row_of(item), "position": added.position, "isNew": added.is_new})
     else:
         emit(f"{item.id}\n".encode())
-        notice(f"{'queued' if is_new else 'queued before'}, {ahead} ahead in session {item.session_id}")
+        done = "queued" if added.is_new else "queued before"
+        notice(f"{done}, at place {added.position} in the line of session {item.session_id}")
     return 0
 
 
@@ -172,11 +118,15 @@ def _item_json(function: Callable[..., Any]) -> Callable[..., Any]:
 @command.command("edit", short_help="Change what an item says or runs with.")
 @click.argument("item", type=ITEM_ID)
 @click.argument("prompt", type=TEXT, required=False)
-@click.option("--model", type=TEXT, metavar="P/M[#V]", help="Provider and model.")
-@click.option("--effort", type=TEXT, metavar="LEVEL", help="Reasoning effort.")
-@click.option("--agent", type=TEXT, metavar="NAME", help="An agent of the configuration.")
+@click.option("--model", type=KEY, metavar="P/M[#V]", help="Provider and model.")
+@click.option("--effort", type=KEY, metavar="LEVEL", help="Reasoning effort.")
+@click.option("--agent", type=KEY, metavar="NAME", help="An agent of the configuration.")
 @click.option("--max-steps", type=Count(min=1), metavar="N", help="Model calls.")
 @click.option("--max-tokens", type=Count(min=1), metavar="N", help="Tokens.")
+@click.option(
+    "--config", "config_file", type=KEY, metavar="FILE", help="Configuration instead of the user's."
+)
+@click.option("--trust-workspace", is_flag=True, help="Read all of the workspace's own configuration.")
 @_item_json
 @data_dir
 def edit(
@@ -187,11 +137,14 @@ def edit(
     agent: str | None,
     max_steps: int | None,
     max_tokens: int | None,
+    config_file: str | None,
+    trust_workspace: bool,
     output_format: str,
     data_dir: str | None,
 ) -> int:
-    """Change the words of ITEM (its attachments stay), or what it runs with; an id or a unique prefix."""
+    """Change the words of ITEM (images and PDF files stay), or what it runs with; an id or a unique prefix."""
     from mcode_exec.executor.queue_actions import edit_item
+    from mcode_exec.records.invocation import Invocation
 
     changes: dict[str, str | int | Decimal | None] = {
         "model": model,
@@ -202,15 +155,18 @@ def edit(
     }
     if prompt is None and not any(changes.values()):
         raise click.UsageError("nothing to change: give a PROMPT or a flag.")
-    if prompt is not None and not prompt.strip():
-        raise click.UsageError("PROMPT is empty.")
-    changed = await_result(edit_item(data_dir, os.environ, item, prompt, **changes))
-    return _answer(changed, "changed", output_format)
+    drainer = Invocation(
+        run_id="", data_dir=data_dir, config_file=config_file, trust_workspace=trust_workspace
+    )
+    changed = await_result(edit_item(drainer, os.environ, item, prompt, **changes))
+    for _, message in changed.notices:
+        notice(message)
+    return _answer(changed.item, "changed", output_format, position=changed.position)
 
 
 def _answer(item: QueueItem, what: str, output_format: str, **more: Any) -> int:
     if output_format == "json":
-        _emit_json({**_row(item), **more})
+        _emit_json({**row_of(item), **more})
     else:
         notice(f"{item.id}: {what}")
     return 0
@@ -225,8 +181,9 @@ def move(item: str, place: int, output_format: str, data_dir: str | None) -> int
     """Put ITEM at PLACE of its session's line."""
     from mcode_exec.executor.queue_actions import move_item
 
-    moved, ahead = await_result(move_item(data_dir, os.environ, item, place))
-    return _answer(moved, f"{ahead} ahead", output_format, position=ahead)
+    moved = await_result(move_item(data_dir, os.environ, item, place))
+    what = f"at place {moved.position} in its line"
+    return _answer(moved.item, what, output_format, position=moved.position)
 
 
 @command.command("remove", short_help="Take items back.")

@@ -8,9 +8,8 @@ import click
 
 from mcode_exec.cli.exec_command import run_turn
 from mcode_exec.cli.exec_flags import options_without, values_of_absent
-from mcode_exec.cli.flag_types import PRODUCER, SESSION_ID, TEXT
+from mcode_exec.cli.flag_types import KEY, PRODUCER, SESSION_ID
 from mcode_exec.cli.grouped_command import GroupedCommand, GroupedOption
-from mcode_exec.errors import InvocationError
 
 #: what the session, or the words under their key, decide
 _DECIDED = (
@@ -39,7 +38,7 @@ Exit codes: 0 accepted by the running turn (status `steered`), else those of `mc
     cls=GroupedCommand,
     params=[
         GroupedOption(
-            ["--idempotency-key"], group=_GROUP, type=TEXT, metavar="KEY",
+            ["--idempotency-key"], group=_GROUP, type=KEY, metavar="KEY",
             help="The same words again under this KEY change nothing.",
         ),
         GroupedOption(
@@ -75,8 +74,6 @@ def command(
     """
     from mcode_exec.records.invocation import DEFAULT_PRODUCER, SteerFlags
 
-    if idempotency_key is not None and not idempotency_key.strip():
-        raise InvocationError("--idempotency-key is empty.")
     request_id = idempotency_key
     if idempotency_key is not None and producer != DEFAULT_PRODUCER:
         request_id = f"{producer}:{idempotency_key}"

@@ -19,7 +19,7 @@ from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import is_expired
-from mcode_exec.turns.owner import liveness, read_boot_id
+from mcode_exec.turns.owner import liveness, read_boot_id, signature
 
 _PAGE = 1000
 
@@ -76,9 +76,20 @@ class _Look:
             lambda after: queue_rows.claimed_items(after, _PAGE), "", lambda item: item.session_id
         ):
             yield self._claim(item)
-        waiting = _pages(lambda after: queue_rows.waiting_items(after, _PAGE), ("", 0), lambda row: row[:2])
-        for session_id, _, item_id, owner in waiting:
-            yield self._plain("place", session_id, owner, item_id=item_id)
+        waiting = _pages(
+            lambda after: queue_state_rows.waiting_items(after, _PAGE),
+            ("", 0),
+            lambda one: (one.session_id, one.position),
+        )
+        for one in waiting:
+            yield self._plain(
+                "place",
+                one.session_id,
+                one.waiter,
+                item_id=one.id,
+                turn_id=one.turn_id,
+                since_ms=one.created_ms,
+            )
         draining = _pages(
             lambda after: queue_state_rows.all_drainers(after, _PAGE), ("", ""), lambda row: row[:2]
         )
@@ -146,13 +157,21 @@ class _Look:
             turn_id=item.turn_id,
             item_id=item.id,
             owner=item.claim_owner,
+            **self._who(item.claim_owner),
             until_ms=item.claim_expires_ms,
         )
 
     def _plain(self, what: Literal["place", "drainer"], session_id: str, owner: str, **more: Any) -> Held:
         is_alive, why = self._owner(owner)
         state: State = "alive" if is_alive else "dead"
-        return Held(what=what, session_id=session_id, state=state, why=why, owner=owner, **more)
+        return Held(
+            what=what, session_id=session_id, state=state, why=why, owner=owner, **self._who(owner), **more
+        )
+
+    def _who(self, token: str | None) -> dict[str, Any]:
+        """Pid and host of an owner, where its liveness file still says so."""
+        signed = None if token is None else signature(self._run_dir, token)
+        return {} if signed is None else {"pid": signed[0], "host": signed[1]}
 
 
 def _pages(page_of: Callable[[Any], Sequence[Any]], first: Any, key: Callable[[Any], Any]) -> Iterator[Any]:

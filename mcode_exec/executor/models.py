@@ -106,10 +106,17 @@ def catalogue_of(config: Config, data: str | None) -> Catalogue:
     return Catalogue(fetched=fetched, override=config.catalogue.file)
 
 
-def reach(text: str | None, config: Config, env: Mapping[str, str], catalogue: Catalogue) -> Reach:
+def reach(
+    text: str | None,
+    config: Config,
+    env: Mapping[str, str],
+    catalogue: Catalogue,
+    *,
+    needs_key: bool = True,
+) -> Reach:
     """The model that `text` names, and where it is called; everything that can be wrong before a call is found here.
 
-    Blocks while a key command runs.
+    Blocks while a key command runs.  Not `needs_key`: another process calls it, with the key that it has.
     Raises: ConfigError (none set, a local model that is not installed, an override file that cannot be used),
         ModelUnknownError, KeyMissingError.
     """
@@ -131,8 +138,8 @@ def reach(text: str | None, config: Config, env: Mapping[str, str], catalogue: C
         from mcode_exec.executor.tape import reach_recorded
 
         return reach_recorded(ref, provider)
-    endpoint = endpoint_of(ref.provider_id, provider, env)
-    if endpoint.api_key is None and endpoint.auth != "none":
+    endpoint = endpoint_of(ref.provider_id, provider, env, with_key=needs_key)
+    if needs_key and endpoint.api_key is None and endpoint.auth != "none":
         raise KeyMissingError(
             f"provider {ref.provider_id!r} has no key: {endpoint.key_env or 'no variable'} is not set; "
             f"set it, or name a source under [providers.{ref.provider_id}]"

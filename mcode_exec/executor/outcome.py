@@ -167,7 +167,7 @@ def steered_into(
     )
 
 
-def queued_as(invocation: Invocation, item: QueueItem, ahead: int) -> Result:
+def queued_as(invocation: Invocation, item: QueueItem, place: int) -> Result:
     """The result of a submission that waits for somebody else to run it."""
     return Result(
         run_id=invocation.run_id,
@@ -175,7 +175,7 @@ def queued_as(invocation: Invocation, item: QueueItem, ahead: int) -> Result:
         turn_id=item.turn_id,
         status="queued",
         exit_code=0,
-        queue=QueuePlace(item_id=item.id, position=ahead),
+        queue=QueuePlace(item_id=item.id, position=place),
     )
 
 

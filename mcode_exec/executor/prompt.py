@@ -53,7 +53,7 @@ async def read_prompt(invocation: Invocation) -> Prompt:
     Raises: InvocationError when there is nothing to run, or an input cannot be used.
     """
     notices: list[tuple[str, str]] = []
-    words = _clean(invocation.prompt, "the prompt", notices) if invocation.prompt is not None else None
+    words = clean_text(invocation.prompt, "the prompt", notices) if invocation.prompt is not None else None
     given = None
     if invocation.input_source is not None:
         given = await _read_input(invocation.input_source, notices)
@@ -84,7 +84,8 @@ async def read_prompt(invocation: Invocation) -> Prompt:
     )
 
 
-def _clean(text: str, what: str, notices: list[tuple[str, str]]) -> str:
+def clean_text(text: str, what: str, notices: list[tuple[str, str]]) -> str:
+    """`text` as a message may hold it; what had to be replaced is said.  Raises: InvocationError."""
     cleaned = text.removeprefix("\ufeff").replace("\0", "\ufffd")
     if not cleaned.isascii():
         cleaned = "".join("\ufffd" if "\ud800" <= char <= "\udfff" else char for char in cleaned)
@@ -114,7 +115,7 @@ async def _read_input(source: str, notices: list[tuple[str, str]]) -> str:
         raise InvocationError(
             f"the input from {what} is not valid UTF-8 at byte offset {error.start}"
         ) from error
-    return _clean(text, f"the input from {what}", notices)
+    return clean_text(text, f"the input from {what}", notices)
 
 
 def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:
@@ -128,7 +129,7 @@ def _json_prompt(text: str, notices: list[tuple[str, str]]) -> str:
         value = value.get("prompt")
     if not isinstance(value, str):
         raise InvocationError("the JSON input must be a string, or an object with the string `prompt`")
-    return _clean(value, "the JSON input", notices)
+    return clean_text(value, "the JSON input", notices)
 
 
 def _json_value(text: str) -> object:
@@ -189,7 +190,7 @@ def _attachment_block(
     mime = _mime_of(path, data)
     if mime is None:
         try:
-            text = _clean(data.decode("utf-8"), f"--file {path}", notices)
+            text = clean_text(data.decode("utf-8"), f"--file {path}", notices)
         except UnicodeDecodeError as error:
             raise InvocationError(
                 f"--file {path} is neither UTF-8 text, an image (PNG, JPEG, GIF, WebP) nor a PDF"

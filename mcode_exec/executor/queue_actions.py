@@ -7,10 +7,11 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from mcode_exec.errors import SessionError
-from mcode_exec.executor.delivery import payload_of, text_of
+from mcode_exec.errors import InvocationError, SessionError
+from mcode_exec.executor.delivery import Delivery, invocation_of, payload_of, prompt_of, text_of
 from mcode_exec.executor.inspect import opened
-from mcode_exec.executor.prompt import read_prompt
+from mcode_exec.executor.prompt import clean_text, read_prompt
+from mcode_exec.executor.queue_checks import check_runnable
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.records.history import Block, TextBlock
 from mcode_exec.records.invocation import Invocation
@@ -21,6 +22,7 @@ from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import queue
 from mcode_exec.turns.delivery import is_drained
+from mcode_exec.turns.words import check_words
 
 _PAGE = 500
 
@@ -33,6 +35,18 @@ class Line(Struct, frozen=True, kw_only=True):
     pauses: dict[str, Pause]
     #: sessions that a live process drains
     drained: frozenset[str]
+
+
+class Changed(Struct, frozen=True, kw_only=True):
+    """An item that was queued or changed, and where it stands."""
+
+    item: QueueItem
+    #: its place in the line, 1 the first
+    position: int
+    #: (code, message)
+    notices: tuple[tuple[str, str], ...] = ()
+    #: it was not there before
+    is_new: bool = False
 
 
 async def list_items(data_dir: str | None, env: Mapping[str, str], session: str | None) -> Line:
@@ -79,17 +93,18 @@ async def add_item(
     *,
     ttl_s: float,
     dedupe_key: str | None,
-) -> tuple[QueueItem, int, bool]:
-    """Queue a prompt for the session `invocation` names: the item, how many stand ahead, whether it is new.
+) -> Changed:
+    """Queue a prompt for the session `invocation` names.
 
-    Raises: SessionError, InvocationError, BusyError `queue_full`.
+    Raises: SessionError, InvocationError, ConfigError, BusyError `queue_full`.
     """
     prompt = await read_prompt(invocation)
+    check_words(prompt.content)
     async with opened(invocation.data_dir, env) as runtime:
         assert invocation.session is not None
         session = (await finding.find_named(runtime.store, invocation.session)).session
+        await check_runnable(runtime, invocation, prompt)
         payload = payload_of(invocation, prompt.content, None)
-        queue.check_size(payload)
         attachments = Attachments(
             history_paths(runtime.sessions_dir, session.history_relative_dir), runtime.data
         )
@@ -106,14 +121,21 @@ async def add_item(
             dedupe_key=dedupe_key,
             ttl_s=ttl_s,
         )
-        ahead = await runtime.store.read(lambda: queue_rows.count_before(session.id, item.position))
-        return item, ahead, is_new
+        return await _changed(runtime, item, notices=prompt.notices, is_new=is_new)
 
 
 async def edit_item(
-    data_dir: str | None, env: Mapping[str, str], item: str, text: str | None, **changes: object
-) -> QueueItem:
-    """Change an item's words (its attachments stay) and what it runs with."""
+    drainer: Invocation, env: Mapping[str, str], item: str, text: str | None, **changes: object
+) -> Changed:
+    """Change an item's words (its attachments stay) and what it runs with; `drainer`: by whose configuration.
+
+    Raises: SessionError, InvocationError, ConfigError, BusyError.
+    """
+    notices: list[tuple[str, str]] = []
+    if text is not None:
+        text = clean_text(text, "the prompt", notices)
+        if not text.strip():
+            raise InvocationError("PROMPT is empty.")
 
     def change(payload: QueuePayload) -> QueuePayload:
         content = payload.content
@@ -123,9 +145,21 @@ async def edit_item(
         given = {name: value for name, value in changes.items() if value is not None}
         return structs.replace(payload, content=content, **given)
 
-    async with opened(data_dir, env) as runtime:
+    async with opened(drainer.data_dir, env) as runtime:
         found = await _named(runtime, item)
-        return await queue.edit(runtime.store, found.id, change, _digest)
+        if any(changes.get(name) is not None for name in ("model", "effort", "agent")):
+            wanted = structs.replace(found, payload=change(found.payload))
+            delivery = Delivery(item=wanted, drainer=drainer)
+            await check_runnable(runtime, invocation_of(delivery), prompt_of(wanted))
+        edited = await queue.edit(runtime.store, found.id, change, _digest)
+        return await _changed(runtime, edited, notices=tuple(notices))
+
+
+async def _changed(
+    runtime: Runtime, item: QueueItem, *, notices: tuple[tuple[str, str], ...] = (), is_new: bool = False
+) -> Changed:
+    place = await runtime.store.read(lambda: queue_rows.place_of(item.session_id, item.position))
+    return Changed(item=item, position=place, notices=notices, is_new=is_new)
 
 
 def _digest(payload: QueuePayload) -> str:
@@ -136,15 +170,12 @@ def _digest(payload: QueuePayload) -> str:
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
-async def move_item(
-    data_dir: str | None, env: Mapping[str, str], item: str, place: int
-) -> tuple[QueueItem, int]:
-    """Put an item at a place of its line, 1 the first; and how many stand ahead of it then."""
+async def move_item(data_dir: str | None, env: Mapping[str, str], item: str, place: int) -> Changed:
+    """Put an item at a place of its line, 1 the first."""
     async with opened(data_dir, env) as runtime:
         found = await _named(runtime, item)
         moved = await queue.move(runtime.store, found.id, place)
-        ahead = await runtime.store.read(lambda: queue_rows.count_before(moved.session_id, moved.position))
-        return moved, ahead
+        return await _changed(runtime, moved)
 
 
 async def remove_items(

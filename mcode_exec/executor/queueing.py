@@ -25,8 +25,8 @@ async def leave_in_queue(runtime: Runtime, prepared: Prepared, invocation: Invoc
     Raises: BusyError `queue_not_drained`, `queue_full`; InvocationError.
     """
     item = await enqueue(runtime, prepared, invocation, only_if_drained=True)
-    ahead = await runtime.store.read(lambda: queue_rows.count_before(item.session_id, item.position))
-    return queued_as(invocation, item, ahead)
+    place = await runtime.store.read(lambda: queue_rows.place_of(item.session_id, item.position))
+    return queued_as(invocation, item, place)
 
 
 async def enqueue(
@@ -41,7 +41,6 @@ async def enqueue(
     """Append what was prepared to its session's queue; the same request again is the same item."""
     request = prepared.request
     payload = payload_of(invocation, prepared.prompt.content, request.request_scope)
-    queue.check_size(payload)
     if prepared.prompt.attachments:
         attachments = Attachments(
             history_paths(runtime.sessions_dir, prepared.choice.session.history_relative_dir), runtime.data

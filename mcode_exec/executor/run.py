@@ -16,6 +16,7 @@ from mcode_exec.errors import SessionError
 from mcode_exec.executor import submission
 from mcode_exec.executor.outcome import TIMEOUT_FLAG, decode_result, stopped_before_turn, timeout_hit
 from mcode_exec.executor.preparation import Prepared, prepare
+from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.submission import Left
 from mcode_exec.executor.turn import TurnRun
 from mcode_exec.executor.turn_plan import Input
@@ -54,6 +55,7 @@ async def run_invocation(
             if invocation.steering is not None:
                 left, given = await _abortable(_hand_over(runtime, invocation, sink), abort)
                 if left is not None:
+                    await _say_of_prompt(given.prompt, sink)
                     return left.result
             prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery, given), abort)
             admission = await _abortable(submission.submit(runtime, prepared, invocation, sink, abort), abort)
@@ -62,10 +64,14 @@ async def run_invocation(
             return stopped_before_turn(
                 abort, invocation, time_limit=deadline.limit, duration_ms=_elapsed_ms(runtime, invocation)
             )
+        if not isinstance(admission, Accepted):  # a turn says it among its own notices
+            await _say_of_prompt(prepared.prompt, sink)
         if isinstance(admission, Left):
+            sink.bind(turn_id=admission.result.turn_id)
             return admission.result
         await sink.session_known(admission.receipt.session_id)
         if isinstance(admission, Replayed):
+            sink.bind(turn_id=admission.receipt.turn_id)
             if invocation.record is not None:
                 await sink.event(Notice(code="record.nothing", message=_NOTHING_RECORDED))
             return _replayed(admission, invocation)
@@ -81,6 +87,12 @@ async def run_invocation(
         return await turn.run()
     finally:
         deadline.cancel()
+
+
+async def _say_of_prompt(prompt: Prompt, sink: Sink) -> None:
+    """What reading the prompt has changed of it, where no turn of this process begins with it."""
+    for code, message in prompt.notices:
+        await sink.event(Notice(code=code, message=message))
 
 
 async def _say_passed(accepted: Accepted, sink: Sink) -> None:

@@ -20,6 +20,7 @@ from mcode_exec.executor.turn_plan import Input, read_input
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation, SteerFlags
+from mcode_exec.records.queue import QueuePayload
 from mcode_exec.records.turn import Admission, Holder, Rejected, RejectionReason, TurnRequest
 from mcode_exec.sessions import finding
 from mcode_exec.turns.admission import admit
@@ -28,8 +29,8 @@ from mcode_exec.turns.steering import Steered, is_known, steer
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
-_TRIES = 40  # of both doors, before somebody who comes later is told to
-_AGAIN_S = 0.05  # between two of them
+TRIES = 40  # of both doors, before somebody who comes later is told to
+AGAIN_S = 0.05  # between two of them
 #: a turn began, or is about to, between our look and our submission
 _TURN_CAME: tuple[RejectionReason, ...] = ("active-turn", "priority-blocked", "policy")
 
@@ -41,12 +42,24 @@ _MODEL_FLAGS = {
 }
 #: what a running turn has had from the one who began it
 _KEPT_FLAGS = {
-    "permission": "--permission", "rules": "--allow and --deny", "env": "--env", "tools": "--tools",
-    "system_prompt_file": "--system-prompt-file", "append_system_prompt": "--append-system-prompt",
-    "no_project_instructions": "--no-project-instructions", "max_steps": "--max-steps",
-    "max_cost_usd": "--max-cost", "max_tokens": "--max-tokens", "title": "--title", "labels": "--label",
+    "permission": "--permission",
+    "rules": "--allow and --deny",
+    "env": "--env",
+    "tools": "--tools",
+    "system_prompt_file": "--system-prompt-file",
+    "append_system_prompt": "--append-system-prompt",
+    "no_project_instructions": "--no-project-instructions",
+    "timeout_s": "--timeout",
+    "max_steps": "--max-steps",
+    "max_cost_usd": "--max-cost",
+    "max_tokens": "--max-tokens",
+    "title": "--title",
+    "labels": "--label",
+    "drains": "--drain",
     "record": "--record",
-}  # fmt: skip
+}
+#: those whose value is their absence
+_DEFAULTS = {"on_ask": ("--on-ask", "fail"), "paused_queue": ("--paused-queue", "keep")}  # fmt: skip
 
 
 async def hand_over(runtime: Runtime, invocation: Invocation, sink: Sink) -> tuple[Left | None, Input]:
@@ -73,13 +86,13 @@ async def steer_or_admit(
         return "a turn has these words" if key and is_known(request.session_id, flags.producer, key) else None
 
     is_last = False
-    for number in range(_TRIES):
+    for number in range(TRIES):
         left = await _try(
             runtime, invocation, sink, request.session_id, prepared.prompt, request.request_scope
         )
         if left is not None:
             return left
-        is_last = number == _TRIES - 1
+        is_last = number == TRIES - 1
         admission = await admit(runtime.store, runtime.owner, request, runtime.clock, policies=(with_a_turn,))
         came = isinstance(admission, Rejected) and (
             admission.reason in _TURN_CAME
@@ -87,7 +100,7 @@ async def steer_or_admit(
         )
         if not came or is_last:
             return admission
-        await asyncio.sleep(_AGAIN_S)
+        await asyncio.sleep(AGAIN_S)
     raise AssertionError("the last try answers")
 
 
@@ -110,12 +123,13 @@ async def _try(
         runtime.clock,
         producer=flags.producer,
         idempotency_key=flags.idempotency_key,
+        key_name="request id" if invocation.steering is None else "idempotency key",
         is_machine=flags.is_machine,
         request=request,
-        refusal=_refusal(invocation, session_id),
+        refusal=_refusal(invocation, prompt, session_id),
     )
     if steered.holder is not None:
-        raise _held(session_id, steered.holder)
+        raise held_by_other(session_id, steered.holder)
     turn_id, is_replayed = None, True
     if steered.signal is not None:
         turn_id, is_replayed = steered.signal.turn_id, steered.is_duplicate
@@ -125,9 +139,8 @@ async def _try(
     if turn_id is None:
         return None
     sink.bind(turn_id=turn_id)
-    for code, message in prompt.notices:
-        await sink.event(Notice(code=code, message=message))
-    await _say_kept(invocation, sink)
+    if kept := kept_notice(invocation):
+        await sink.event(Notice(code="steer.flags", message=kept))
     return Left(result=steered_into(invocation, session_id, turn_id, is_replayed=is_replayed))
 
 
@@ -142,11 +155,11 @@ def _flags_of(invocation: Invocation) -> SteerFlags:
     return invocation.steering or SteerFlags(idempotency_key=invocation.request_id)
 
 
-def _given(invocation: Invocation, names: dict[str, str]) -> list[str]:
-    return [flag for name, flag in names.items() if getattr(invocation, name) not in (None, False, ())]
+def _given(flags: Invocation | QueuePayload, names: dict[str, str]) -> list[str]:
+    return [flag for name, flag in names.items() if getattr(flags, name, None) not in (None, False, ())]
 
 
-def _refusal(invocation: Invocation, session_id: str) -> McodeError | None:
+def _refusal(invocation: Invocation, prompt: Prompt, session_id: str) -> McodeError | None:
     """What a running turn cannot take."""
     instead = (
         "wait for it (`mcode exec --when-busy wait`), queue this (`mcode queue add`), or give the words alone"
@@ -157,7 +170,7 @@ def _refusal(invocation: Invocation, session_id: str) -> McodeError | None:
             f"change it: {instead}",
             code="active-model-override-unsupported",
         )
-    if invocation.files:
+    if prompt.attachments:
         return SessionError(
             f"a turn runs in session {session_id}, and a running turn takes no attachments: {instead}",
             code="steer-attachments-unsupported",
@@ -165,17 +178,15 @@ def _refusal(invocation: Invocation, session_id: str) -> McodeError | None:
     return None
 
 
-async def _say_kept(invocation: Invocation, sink: Sink) -> None:
-    if kept := _given(invocation, _KEPT_FLAGS):
-        await sink.event(
-            Notice(
-                code="steer.flags",
-                message=f"the running turn keeps what it began with: {', '.join(kept)} changed nothing",
-            )
-        )
+def kept_notice(flags: Invocation | QueuePayload) -> str | None:
+    """What of somebody's flags a running turn does not take, in one sentence."""
+    kept = _given(flags, _KEPT_FLAGS)
+    kept += [flag for name, (flag, absent) in _DEFAULTS.items() if getattr(flags, name, absent) != absent]
+    return f"the running turn keeps what it began with: {', '.join(kept)} changed nothing" if kept else None
 
 
-def _held(session_id: str, holder: Holder) -> BusyError:
+def held_by_other(session_id: str, holder: Holder) -> BusyError:
+    """A session is held by something that takes no words."""
     reason: RejectionReason = "compaction-active" if holder.kind == "compaction" else "session-mutating"
     return BusyError(
         f"session {session_id} is busy: {holder_line(holder)}; try again when it has ended", code=BUSY[reason]

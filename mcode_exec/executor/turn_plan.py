@@ -27,6 +27,7 @@ from mcode_exec.sessions import finding
 from mcode_exec.sessions.finding import Found
 from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.store.database import Store
+from mcode_exec.turns.words import check_words
 from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
@@ -66,9 +67,10 @@ class TurnPlan(Struct, frozen=True, kw_only=True):
 
 async def read_input(invocation: Invocation) -> Input:
     """Everything that the invocation gives to read.  Raises: InvocationError."""
-    if invocation.request_id is not None and not invocation.request_id.strip():
-        raise InvocationError("--request-id is empty")
-    return Input(prompt=await read_prompt(invocation), base_prompt=await read_base_prompt(invocation))
+    prompt = await read_prompt(invocation)
+    if invocation.when_busy in ("queue", "steer"):  # refused whether the session is busy or not
+        check_words(prompt.content)
+    return Input(prompt=prompt, base_prompt=await read_base_prompt(invocation))
 
 
 async def read_base_prompt(invocation: Invocation) -> str | None:
@@ -123,14 +125,15 @@ async def find_repository(store: Store, root: str | None) -> tuple[str | None, s
     return await asyncio.to_thread(git.root_commit, root), key
 
 
+def attached(prompt: Prompt) -> tuple[ImageBlock | FileBlock, ...]:
+    """What of a prompt is no text, wherever its bytes lie by now."""
+    return tuple(block for block in prompt.content if isinstance(block, ImageBlock | FileBlock))
+
+
 def check_attachments(prompt: Prompt, model: ModelInfo) -> None:
     """An attachment that the model cannot see would be answered all the same.  Raises: InvocationError."""
-    if prompt.attachments and not model.takes_images:
-        names = ", ".join(
-            block.filename or block.mime
-            for block in prompt.content
-            if isinstance(block, ImageBlock | FileBlock)
-        )
+    if not model.takes_images and (blocks := attached(prompt)):
+        names = ", ".join(block.filename or block.mime for block in blocks)
         raise InvocationError(f"--file {names}: {model.ref} takes no images; `mcode models` shows which do")
 
 

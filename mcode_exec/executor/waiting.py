@@ -57,6 +57,7 @@ async def stand_in_line(
         waits=True,
         turn_id=request.turn_id,
     )
+    sink.bind(turn_id=item.turn_id)
     waiter = _Waiter(runtime, invocation, sink, abort, item)
     try:
         answer = await waiter.wait(structs.replace(request, item_id=item.id))
@@ -137,10 +138,10 @@ class _Waiter:
 
     async def _say_position(self) -> None:
         item = self._item
-        ahead = await self._store.read(lambda: queue_rows.count_before(item.session_id, item.position))
-        if ahead != self._told:
-            self._told = ahead
-            await self._sink.event(TurnQueued(position=ahead, item_id=item.id))
+        place = await self._store.read(lambda: queue_rows.place_of(item.session_id, item.position))
+        if place != self._told:
+            self._told = place
+            await self._sink.event(TurnQueued(position=place, item_id=item.id))
 
     async def _removed(self) -> Left:
         """What became of the place that is gone.

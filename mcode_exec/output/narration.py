@@ -55,8 +55,8 @@ def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
     if isinstance(event, PermissionDenied):
         return _of_denial(event)
     if isinstance(event, TurnQueued):
-        ahead = "next in line" if event.position == 0 else f"{event.position} ahead in line"
-        return f"the session is busy: waiting, {ahead} ({event.item_id})"
+        place = "next in line" if event.position == 1 else f"at place {event.position} in line"
+        return f"the session is busy: waiting, {place} ({event.item_id})"
     return _of_progress(event) if verbose else None
 
 
@@ -91,7 +91,7 @@ def of_ending(result: Result) -> Iterator[str]:
         return
     if result.queue is not None:
         yield (
-            f"queued as {result.queue.item_id}, {result.queue.position} ahead; "
+            f"queued as {result.queue.item_id}, at place {result.queue.position} in line; "
             f"`mcode queue list {result.session_id}` shows it"
         )
     elif result.status == "steered":

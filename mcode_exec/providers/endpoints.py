@@ -26,12 +26,15 @@ def key_variables(provider_id: str, config: ProviderConfig | None = None) -> tup
     return entry.key_envs if entry else (f"{_variable_stem(provider_id)}_API_KEY",)
 
 
-def endpoint_of(provider_id: str, config: ProviderConfig | None, env: Mapping[str, str]) -> Endpoint:
+def endpoint_of(
+    provider_id: str, config: ProviderConfig | None, env: Mapping[str, str], *, with_key: bool = True
+) -> Endpoint:
     """Where the provider is and how it is spoken to.
 
     A built-in provider whose key is nowhere gets an endpoint without one, and
     the call says so; one that only the configuration knows, and that names no
     key, is spoken to without.  Blocks up to 10 s where the key comes from a command.
+    Not `with_key`: its key is left alone.
     Raises: ModelUnknownError; ConfigError; KeyMissingError for a key source that yields nothing.
     """
     entry = PROVIDERS.get(provider_id)
@@ -48,7 +51,7 @@ def endpoint_of(provider_id: str, config: ProviderConfig | None, env: Mapping[st
     # what cannot be used, the address or the proxy before it, is found before anything is begun
     url = Url(base_url)
     proxy_for(url.scheme, url.host, url.port, env)
-    key, key_source = _key_of(provider_id, config, env)
+    key, key_source = _key_of(provider_id, config, env) if with_key else (None, None)
     return Endpoint(
         provider_id=provider_id,
         api=api,

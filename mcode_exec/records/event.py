@@ -145,7 +145,7 @@ class PermissionDenied(Event, frozen=True, kw_only=True, tag="permission.denied"
 class TurnQueued(Event, frozen=True, kw_only=True, tag="turn.queued"):
     """The session is busy, and this submission stands in its line."""
 
-    #: how many stand ahead; 0: the next
+    #: its place in the line; 1: the next
     position: int
     item_id: str
 

@@ -18,7 +18,6 @@ PauseReason = Literal["user-stop", "turn-final-failure"]
 RemovalReason = Literal["merged", "cancelled", "taken-back", "expired", "cleared", "deleting"]
 
 MAX_ITEMS = 1_000  # of one session
-MAX_PAYLOAD_BYTES = 1024 * 1024  # encoded, attachments apart
 ITEM_TTL_S = 24 * 3600.0  # unless told otherwise
 CLAIM_S = 30.0  # source: session-system notes, queue
 

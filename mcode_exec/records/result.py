@@ -110,7 +110,7 @@ class QueuePlace(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where a submission waits."""
 
     item_id: str
-    #: how many stand ahead of it
+    #: its place in the line; 1: the next
     position: int
 
 

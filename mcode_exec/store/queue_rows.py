@@ -202,13 +202,12 @@ def count_delivered(session_id: str) -> int:
     )
 
 
-def count_before(session_id: str, position: int) -> int:
-    """How many items stand ahead of a position."""
-    return int(
-        QueueItems.select()
-        .where((QueueItems.session_id == session_id) & (QueueItems.position < position))
-        .count()
+def place_of(session_id: str, position: int) -> int:
+    """The place in its line that a position is, as people and programs are told it: 1 is the first."""
+    ahead = QueueItems.select().where(
+        (QueueItems.session_id == session_id) & (QueueItems.position < position)
     )
+    return int(ahead.count()) + 1
 
 
 def update_item(item_id: str, **changes: Any) -> bool:
@@ -268,23 +267,6 @@ def claimed_items(after: str, limit: int) -> list[QueueItem]:
         (QueueItems.state == "claimed") & (QueueItems.session_id > after)
     )
     return [_item(row) for row in dicts(query.order_by(QueueItems.session_id).limit(limit))]
-
-
-def waiting_items(after: tuple[str, int], limit: int) -> list[tuple[str, int, str, str]]:
-    """(session id, position, item id, owner) of all who stand in line anywhere, those behind `after`."""
-    session_id, position = after
-    fields = (QueueItems.session_id, QueueItems.position, QueueItems.id, QueueItems.waiter)
-    query = (
-        QueueItems.select(*fields)
-        .where(
-            QueueItems.waiter.is_null(False)
-            & (QueueItems.session_id >= session_id)
-            & ((QueueItems.session_id > session_id) | (QueueItems.position > position))
-        )
-        .order_by(QueueItems.session_id, QueueItems.position)
-        .limit(limit)
-    )
-    return [(one, place, item_id, owner) for one, place, item_id, owner in tuples(query)]
 
 
 def expired_items(now_ms: int, limit: int) -> list[QueueItem]:

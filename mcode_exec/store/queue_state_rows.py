@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec import Struct
 
 from mcode_exec.records.queue import Pause, Removal
 from mcode_exec.store.statement import Statement
@@ -158,3 +159,36 @@ def needs_recovery() -> bool:
         )
     )
     return bool(rows[0][0])
+
+
+# places
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """Who stands in line, without what it says."""
+
+    id: str
+    session_id: str
+    position: int
+    turn_id: str
+    created_ms: int
+    waiter: str
+
+
+_WAITING_FIELDS = [getattr(QueueItems, name) for name in Waiting.__struct_fields__]
+
+
+def waiting_items(after: tuple[str, int], limit: int) -> list[Waiting]:
+    """All who stand in line anywhere, by session and position, those behind `after`."""
+    session_id, position = after
+    query = (
+        QueueItems.select(*_WAITING_FIELDS)
+        .where(
+            QueueItems.waiter.is_null(False)
+            & (QueueItems.session_id >= session_id)
+            & ((QueueItems.session_id > session_id) | (QueueItems.position > position))
+        )
+        .order_by(QueueItems.session_id, QueueItems.position)
+        .limit(limit)
+    )
+    return [Waiting(**row) for row in dicts(query)]

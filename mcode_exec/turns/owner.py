@@ -14,6 +14,7 @@ from typing import Literal
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.ids import new_owner_token
 
+_MAX_SIGNATURE = 512  # characters
 _SWEEP = 32  # files of dead owners looked at per start
 
 #: what a liveness file says: `held` by a living process, `free` or `missing`: its process is gone
@@ -43,6 +44,7 @@ class Owner:
         except OSError as error:
             raise StoreFailedError(f"{path} cannot be made: {error.strerror}") from error
         owner = cls(run_dir, token, descriptor)
+        _sign(descriptor, owner.pid, owner.host)
         owner.sweep()
         return owner
 
@@ -100,6 +102,23 @@ def liveness(run_dir: str, token: str) -> Liveness:
         return "free"
     finally:
         os.close(descriptor)
+
+
+def _sign(descriptor: int, pid: int, host: str) -> None:
+    try:
+        os.write(descriptor, f"{pid} {host}".encode("utf-8", "replace"))
+    except OSError:
+        pass  # for people alone: the lock is held all the same
+
+
+def signature(run_dir: str, token: str) -> tuple[int, str] | None:
+    """Pid and host that an owner wrote into its liveness file; for people, nothing is decided by them."""
+    try:
+        with open(_lock_path(run_dir, token), encoding="utf-8", errors="replace") as file:
+            pid, _, host = file.read(_MAX_SIGNATURE).partition(" ")
+    except OSError:
+        return None
+    return (int(pid), host) if pid.isdecimal() else None
 
 
 def _lock_path(run_dir: str, token: str) -> str:

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from msgspec import structs
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import BusyError, InvocationError, SessionError
+from mcode_exec.errors import BusyError, SessionError
 from mcode_exec.ids import new_item_id, new_turn_id
 from mcode_exec.records.queue import (
     ITEM_TTL_S,
     MAX_ITEMS,
-    MAX_PAYLOAD_BYTES,
     Pause,
     PauseReason,
     QueueItem,
@@ -30,22 +29,9 @@ from mcode_exec.store import queue_rows, queue_state_rows, session_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.delivery import is_drained
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.words import check_words
 
 NOT_DRAINED = "queue_not_drained"
-
-
-def check_size(payload: QueuePayload) -> None:
-    """Raise InvocationError for a message that no queue takes."""
-    try:
-        size = len(queue_rows.encode_payload(payload))
-    except UnicodeEncodeError as error:
-        raise InvocationError(
-            "the message holds half a surrogate pair, which is no character; send it as UTF-8"
-        ) from error
-    if size > MAX_PAYLOAD_BYTES:
-        raise InvocationError(
-            "a queued message is at most 1 MiB; put the text into a file of the workspace and name it"
-        )
 
 
 def append(item: QueueItem) -> QueueItem:
@@ -82,7 +68,8 @@ async def add(
     `waits`: this process stands in line itself.  `only_if_drained`: refuse where nobody would run it.
     Raises: SessionError, InvocationError, BusyError `queue_full`, `queue_not_drained`.
     """
-    check_size(payload)
+    if not waits:  # a place is run by its own process alone: it may be as long as any prompt
+        check_words(payload.content)
     now_ms = clock.now_ms()
 
     def transaction() -> tuple[QueueItem, bool]:
@@ -99,7 +86,8 @@ async def add(
             if known is not None and _is_over(known, owner, now_ms):
                 queue_rows.delete_item(known.id)
             elif known is not None:
-                return _same(known, digest, f"dedupe key {dedupe_key!r}"), False
+                name = "request id" if dedupe_key == payload.request_id else "dedupe key"
+                return _same(known, digest, f"{name} {dedupe_key!r}"), False
         if only_if_drained and not is_drained(session_id, owner):
             raise BusyError(
                 f"session {session_id} is busy, and no live process drains its queue: nothing was queued; "
@@ -231,7 +219,7 @@ async def edit(
         if item.waiter is not None:
             raise BusyError(f"{item_id} is the place of a process that waits; only itself says what it runs")
         payload = change(item.payload)
-        check_size(payload)
+        check_words(payload.content)
         digest = digest_of(payload)
         queue_rows.update_item(item_id, payload=payload, digest=digest)
         return structs.replace(item, payload=payload, digest=digest)

@@ -115,7 +115,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
     orphans = session_rows.unheld_started(BATCH)
     has_queue = queue_state_rows.needs_recovery()
     claims = queue_rows.claimed_items(place.claim, BATCH) if has_queue else []
-    waiters = queue_rows.waiting_items(place.waiter, BATCH) if has_queue else []
+    waiters = queue_state_rows.waiting_items(place.waiter, BATCH) if has_queue else []
     drainers = queue_state_rows.all_drainers(place.drainer, BATCH) if has_queue else []
     removals = queue_state_rows.old_removals(place.removal, BATCH) if has_queue else []
     expired = queue_rows.expired_items(now_ms, BATCH) if has_queue else []
@@ -128,7 +128,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
         then = Place(
             lock=_last(locks, place.lock, lambda lock: lock.session_id),
             claim=_last(claims, place.claim, lambda item: item.session_id),
-            waiter=_last(waiters, place.waiter, lambda row: row[:2]),
+            waiter=_last(waiters, place.waiter, lambda one: (one.session_id, one.position)),
             drainer=_last(drainers, place.drainer, lambda row: row[:2]),
             removal=_last(removals, place.removal, lambda row: row[0]),
             signal=_last(signals, place.signal, lambda row: row[0]),
@@ -137,7 +137,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
         locks=[lock for lock in locks if is_dead(lock.owner)],
         orphans=orphans,
         claims=[item for item in claims if not is_live(item, owner, clock)],
-        places=[item_id for _, _, item_id, waiter in waiters if is_dead(waiter)],
+        places=[one.id for one in waiters if is_dead(one.waiter)],
         drainers=[(session_id, drainer) for session_id, drainer, _ in drainers if is_dead(drainer)],
         removals=[item_id for item_id, waiter in removals if is_dead(waiter)],
         expired=expired,

@@ -18,6 +18,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import BusyError, McodeError, SessionError
 from mcode_exec.ids import new_item_id, new_signal_id, new_turn_id, user_message_id
 from mcode_exec.records.history import TextBlock
+from mcode_exec.records.invocation import DEFAULT_PRODUCER
 from mcode_exec.records.queue import ITEM_TTL_S, MAX_ITEMS, QueueItem, QueuePayload
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Holder, Receipt
@@ -25,13 +26,14 @@ from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
-from mcode_exec.turns.queue import append, check_size, get_queued, take_out
+from mcode_exec.turns.queue import append, get_queued, take_out
+from mcode_exec.turns.words import check_words
 
 #: whose words a queued item's are; source: turn-system notes, steering
 QUEUE_PRODUCER = "queue-immediate-send"
 MAX_PENDING = MAX_ITEMS  # of one turn: they may become queue items
 _TOLD_CHARS = 60  # of a steer, where it is named
-DROPPED_AT_END = "the turn ended before it could take this"
+DROPPED_AT_END = "the turn ended before it could take them"
 
 
 class Words(Struct, frozen=True, kw_only=True):
@@ -41,6 +43,8 @@ class Words(Struct, frozen=True, kw_only=True):
     #: who says it; with the key, what it is told from others by
     producer: str
     idempotency_key: str | None = None
+    #: what that is called by who gave it
+    key_name: str = "idempotency key"
     #: no person's words: they hold the turn's close, and are never queued
     is_machine: bool = False
     #: scope, id and digest of the turn that they become where none runs
@@ -69,6 +73,7 @@ async def steer(
     *,
     producer: str,
     idempotency_key: str | None = None,
+    key_name: str = "idempotency key",
     is_machine: bool = False,
     request: tuple[str, str, str] | None = None,
     refusal: McodeError | None = None,
@@ -82,6 +87,7 @@ async def steer(
         text=text,
         producer=producer,
         idempotency_key=idempotency_key,
+        key_name=key_name,
         is_machine=is_machine,
         request=request,
     )
@@ -97,14 +103,14 @@ def is_known(session_id: str, producer: str, key: str) -> bool:
 async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> Steered:
     """Hand a queued item's words to the turn that runs: the item goes as that happens.
 
-    Raises: SessionError, BusyError; InvocationError for an item that has more than words, or a model of its own.
+    Raises: SessionError, also where a turn runs and the item has more than words, or a model of its own;
+        BusyError; InvocationError.
     """
 
     def transaction() -> Steered:
         item = get_queued(item_id)
-        text = _words(item)
-        words = Words(text=text, producer=QUEUE_PRODUCER, idempotency_key=item.id)
-        steered = _steer(owner, item.session_id, words, clock, None)
+        words = Words(text=_text(item), producer=QUEUE_PRODUCER, idempotency_key=item.id)
+        steered = _steer(owner, item.session_id, words, clock, _refusal(item))
         if steered.signal is not None:
             take_out(item, "merged", clock.now_ms(), steered.signal.turn_id)
         return steered
@@ -112,20 +118,26 @@ async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> 
     return await store.write(transaction)
 
 
-def _words(item: QueueItem) -> str:
+def _text(item: QueueItem) -> str:
+    return "\n\n".join(block.text for block in item.payload.content if isinstance(block, TextBlock))
+
+
+def _refusal(item: QueueItem) -> SessionError | None:
+    """What of an item a running turn cannot take; where none runs it is nobody's concern."""
     payload = item.payload
     if payload.model or payload.effort or payload.agent or payload.fallback_models:
-        raise SessionError(
-            f"{item.id} has a model of its own, and a running turn keeps the one it has; let it run in its place",
+        return SessionError(
+            f"{item.id} has a model of its own, and the turn that runs in session {item.session_id} keeps the one "
+            "it has; let the item run in its place",
             code="active-model-override-unsupported",
         )
-    texts = [block.text for block in payload.content if isinstance(block, TextBlock)]
-    if len(texts) < len(payload.content):
-        raise SessionError(
-            f"{item.id} has attachments, which a running turn cannot take; let it run in its place",
+    if any(not isinstance(block, TextBlock) for block in payload.content):
+        return SessionError(
+            f"{item.id} has attachments, which the turn that runs in session {item.session_id} cannot take; "
+            "let the item run in its place",
             code="steer-attachments-unsupported",
         )
-    return "\n\n".join(texts)
+    return None
 
 
 def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: McodeError | None) -> Steered:
@@ -149,7 +161,7 @@ def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: M
         return Steered(holder=lock.holder())
     if refusal is not None:
         raise refusal
-    check_size(_payload(words.text))
+    check_words(_payload(words.text).content)
     if signal_rows.count_pending(lock.turn_id) >= MAX_PENDING:
         raise BusyError(
             f"{MAX_PENDING} steers wait for turn {lock.turn_id} already; try again later",
@@ -192,7 +204,7 @@ def _known(session_id: str, words: Words) -> TurnSignal | None:
     if known is None or known.state == "dropped":
         return None
     if known.text != words.text:
-        raise _conflict(key)
+        raise _conflict(words, key)
     return known
 
 
@@ -205,14 +217,14 @@ def _begun(words: Words, running: str | None) -> Receipt | None:
     if receipt is None:
         return None
     if receipt.digest != digest:
-        raise _conflict(words.idempotency_key or request_id)
+        raise _conflict(words, words.idempotency_key or request_id)
     is_answered = receipt.outcome == "completed"
     return receipt if is_answered or receipt.turn_id == running else None
 
 
-def _conflict(key: str) -> SessionError:
+def _conflict(words: Words, key: str) -> SessionError:
     return SessionError(
-        f"idempotency key {key!r} was used before with other words; use a new one",
+        f"{words.key_name} {key!r} was used before with other words; use a new one",
         code="turn_ingress_conflict",
     )
 
@@ -245,12 +257,13 @@ def end_signals(turn_id: str, clock_ms: int, is_in_history: Callable[[str], bool
 def notices_of(left: Iterable[TurnSignal]) -> Iterator[tuple[str, str]]:
     """(code, message) for people, of each steer that a turn did not take."""
     for signal in left:
-        said = f"what {signal.producer} said too late ({signal.text[:_TOLD_CHARS]!r})"
+        who = "" if signal.producer == DEFAULT_PRODUCER else f" from {signal.producer}"
+        words = f"words{who} that came too late for the turn ({signal.text[:_TOLD_CHARS]!r})"
         if signal.state == "requeued":
             look = f"`mcode queue list {signal.session_id}` shows it"
-            yield "steer.queued", f"{said} waits in the queue as {signal.item_id}; {look}"
+            yield "steer.queued", f"{words} wait in the queue as {signal.item_id}; {look}"
         else:
-            yield "steer.dropped", f"{said} is dropped: {DROPPED_AT_END}"
+            yield "steer.dropped", f"{words} are dropped: {DROPPED_AT_END}"
 
 
 def _as_item(signal: TurnSignal, now_ms: int) -> QueueItem:

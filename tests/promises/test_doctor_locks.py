@@ -38,7 +38,12 @@ def test_a_living_a_late_and_a_dead_holder_are_told_apart(mcode: Mcode, peer: Pe
     assert "liveness file locked; lease good for" in lock["why"]
     waiting = mcode.start("exec", "w", "--session", session, "--when-busy", "wait")
     wait_until(lambda: items(mcode), "no place in line")
-    assert [(one["what"], one["state"]) for one in locks(mcode)] == [("lock", "alive"), ("place", "alive")]
+    held, place = locks(mcode)
+    assert [(one["what"], one["state"]) for one in (held, place)] == [("lock", "alive"), ("place", "alive")]
+    assert (place["pid"], place["host"]) == (waiting.pid, held["host"])
+    (item,) = items(mcode)
+    assert (place["itemId"], place["turnId"]) == (item["id"], item["turn_id"])
+    assert place["sinceMs"] == item["created_ms"]
     table = mcode.run("doctor", "--locks").check().out
     assert table.splitlines()[0].split() == [
         "WHAT", "SESSION", "KIND", "TURN", "PID", "HOST", "SINCE", "LEASE", "UNTIL", "STATE", "WHY",
@@ -73,5 +78,6 @@ def test_claims_and_drainers_are_shown(mcode: Mcode, peer: Peer) -> None:
     found = locks(mcode)
     assert [(one["what"], one["state"]) for one in found] == [("claim", "dead"), ("drainer", "dead")]
     assert found[0]["itemId"].startswith("qi_")
+    assert found[0]["pid"] == found[1]["pid"] is not None
     mcode.run("recover").check()
     assert locks(mcode) == []

@@ -39,7 +39,7 @@ def test_items_run_in_their_order_and_leave_the_queue(mcode: Mcode, peer: Peer) 
     session = idle_session(mcode, peer)
     ids = [add(mcode, session, f"q{number}") for number in range(3)]
     listed = json.loads(mcode.run("queue", "list", session, *JSON).check().out)["items"]
-    assert [(row["id"], row["text"], row["place"]) for row in listed] == [
+    assert [(row["id"], row["text"], row["position"]) for row in listed] == [
         (ids[0], "q0", 1),
         (ids[1], "q1", 2),
         (ids[2], "q2", 3),

@@ -16,6 +16,7 @@ from tests.promises.test_events import check_stream, schemas  # noqa: F401 - a f
 from tests.promises.test_when_busy import busy_session, echo, items, prompts, wait_until
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer
+from tests.support.pictures import png
 from tests.support.running import Running
 from tests.support.steps import Gate, answer, call, drip, forever, gated, say, status
 
@@ -100,7 +101,7 @@ def test_a_person_too_late_for_the_last_step_waits_in_the_queue(mcode: Mcode, pe
     assert run.result["output"] == "first"
     assert prompts(mcode) == ["begin"]
     (item,) = items(mcode)
-    assert f"'too late') waits in the queue as {item['id']}" in run.err
+    assert f"'too late') wait in the queue as {item['id']}" in run.err
     assert item["source"] == "steer"
     (row,) = signals(mcode)
     assert (row["state"], row["item_id"]) == ("requeued", item["id"])
@@ -163,8 +164,10 @@ def test_a_failed_turn_says_what_it_has_dropped(mcode: Mcode, peer: Peer) -> Non
     gate.open()
     run = running.finish().check(4)
     told = {event["code"]: event["message"] for event in run.of_type("notice")}
-    assert "what ci said too late ('deployed') is dropped" in told["steer.dropped"]
-    assert "waits in the queue" in told["steer.queued"]
+    assert "words from ci that came too late for the turn ('deployed') are dropped" in told["steer.dropped"]
+    assert told["steer.queued"].startswith(
+        "words that came too late for the turn ('from a person') wait in the"
+    )
     assert mcode.query("SELECT reason FROM queue_pauses") == [{"reason": "turn-final-failure"}]
 
 
@@ -235,13 +238,13 @@ def test_the_key_of_words_that_began_a_turn_is_known_too(mcode: Mcode, peer: Pee
         (("--effort", "high"), "active-model-override-unsupported"),
         (("--agent", "x"), "active-model-override-unsupported"),
         (("--fallback-model", "fake/other-2"), "active-model-override-unsupported"),
-        (("--file", "note.txt"), "steer-attachments-unsupported"),
+        (("--file", "note.png"), "steer-attachments-unsupported"),
     ],
 )
 def test_a_running_turn_keeps_its_model_and_takes_no_attachments(
     mcode: Mcode, peer: Peer, flags: tuple[str, ...], code: str
 ) -> None:
-    (mcode.workspace / "note.txt").write_text("a note")
+    (mcode.workspace / "note.png").write_bytes(png(2, 2))
     session, first, gate = busy_session(mcode, peer)
     refused = steer(mcode, session, "x", *flags, code=4)
     assert refused.result["error"]["code"] == code
@@ -253,8 +256,10 @@ def test_a_running_turn_keeps_its_model_and_takes_no_attachments(
 
 def test_flags_that_change_nothing_are_said(mcode: Mcode, peer: Peer) -> None:
     session, first, gate = busy_session(mcode, peer)
-    run = steer(mcode, session, "x", "--permission", "read-only", "--max-steps", "2")
-    assert "--permission, --max-steps changed nothing" in run.err
+    run = steer(
+        mcode, session, "x", "--permission", "read-only", "--max-steps", "2", "--drain", "--timeout", "1m"
+    )
+    assert "--permission, --timeout, --max-steps, --drain changed nothing" in run.err
     gate.open()
     first.finish().check()
 

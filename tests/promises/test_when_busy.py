@@ -78,8 +78,9 @@ def test_a_waiter_says_where_it_stands(mcode: Mcode, peer: Peer) -> None:
     first.finish().check()
     run = waiting.finish().check()
     queued = run.of_type("turn.queued")
-    assert queued[0]["position"] == 0
+    assert queued[0]["position"] == 1
     assert queued[0]["itemId"].startswith("qi_")
+    assert queued[0]["turnId"] == run.result["turnId"]
     assert "waiting, next in line" in run.err
 
 
@@ -168,7 +169,7 @@ def test_exec_drain_runs_what_others_queued_behind_it(mcode: Mcode, peer: Peer) 
     for number in range(2):
         run = mcode.exec(f"q{number}", "--session", session, "--when-busy", "queue", *JSON).check()
         assert run.result["status"] == "queued"
-        assert run.result["queue"]["position"] == number
+        assert run.result["queue"]["position"] == number + 1
         assert run.result["queue"]["itemId"].startswith("qi_")
     gate.open()
     done = first.finish().check()

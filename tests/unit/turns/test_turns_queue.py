@@ -9,10 +9,11 @@ import pytest
 
 from mcode_exec.errors import BusyError, InvocationError, SessionError
 from mcode_exec.records.history import TextBlock
-from mcode_exec.records.queue import MAX_ITEMS, MAX_PAYLOAD_BYTES, QueuePayload
+from mcode_exec.records.queue import MAX_ITEMS, QueuePayload
 from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.words import MAX_WORDS_BYTES
 from tests.unit.turns.line_world import LineWorld, accepted, payload
 from tests.unit.turns.turn_world import kill
 
@@ -68,12 +69,11 @@ def as_dict(item: object) -> dict[str, object]:
 def test_a_message_beyond_1_mib_is_refused_whatever_its_letters(
     world: LineWorld, us: Owner, session: str
 ) -> None:
-    overhead = len(queue_rows.encode_payload(payload("")))
-    world.add(us, session, "x" * (MAX_PAYLOAD_BYTES - overhead))
-    for text in ("x" * (MAX_PAYLOAD_BYTES - overhead + 1), "ü" * (MAX_PAYLOAD_BYTES // 2)):
-        with pytest.raises(InvocationError, match="at most 1 MiB"):
-            world.add(us, session, text)
-    assert len(world.items(session)) == 1
+    for text in ("x" * MAX_WORDS_BYTES, "ü" * (MAX_WORDS_BYTES // 2), '"\n' * (MAX_WORDS_BYTES // 2)):
+        world.add(us, session, text)
+        with pytest.raises(InvocationError, match="1 MiB"):
+            world.add(us, session, text + "x")
+    assert len(world.items(session)) == 3
 
 
 @pytest.mark.parametrize("text", ["日本語 🎉 \u202e", "\0", "", '"\\\n'])

@@ -10,13 +10,13 @@ import pytest
 
 from mcode_exec.abort import AbortScope
 from mcode_exec.errors import InvocationError, SessionError
-from mcode_exec.records.queue import MAX_PAYLOAD_BYTES
 from mcode_exec.records.turn import Accepted, Ending, Rejected
 from mcode_exec.store import queue_state_rows, signal_rows
 from mcode_exec.turns import steering
 from mcode_exec.turns.aborting import abort_outcome
 from mcode_exec.turns.listening import TurnEar
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.words import MAX_WORDS_BYTES
 from tests.unit.turns.line_world import LineWorld, accepted
 from tests.unit.turns.turn_world import kill
 
@@ -108,7 +108,7 @@ def test_no_two_producers_make_one_message(world: LineWorld, us: Owner, session:
 def test_words_that_no_queue_takes_are_refused(
     world: LineWorld, us: Owner, session: str, turn: Accepted
 ) -> None:
-    for text in ("x" * MAX_PAYLOAD_BYTES, "half a pair \udc80"):
+    for text in ("x" * (MAX_WORDS_BYTES + 1), "half a pair \udc80"):
         with pytest.raises(InvocationError) as caught:
             world.steer(us, session, text)
         assert caught.value.exit_code == 2
