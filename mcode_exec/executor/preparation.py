@@ -37,6 +37,7 @@ from mcode_exec.records.turn import TurnRequest
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import making
 from mcode_exec.store import session_rows
+from mcode_exec.turns.requests import project_scope, session_scope
 from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
@@ -267,7 +268,7 @@ def _request(
 ) -> TurnRequest:
     session = choice.session
     has_selector = bool(invocation.session or invocation.continue_latest or invocation.session_key)
-    scope = f"session:{session.id}" if has_selector else f"project:{choice.project.id}"
+    scope = session_scope(session.id) if has_selector else project_scope(choice.project.id)
     request_id = invocation.request_id
     request = TurnRequest(
         session_id=session.id,

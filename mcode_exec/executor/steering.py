@@ -24,6 +24,7 @@ from mcode_exec.records.queue import QueuePayload
 from mcode_exec.records.turn import Admission, Holder, Rejected, RejectionReason, TurnRequest
 from mcode_exec.sessions import finding
 from mcode_exec.turns.admission import admit
+from mcode_exec.turns.requests import session_scope
 from mcode_exec.turns.steering import Steered, is_known, steer
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ async def hand_over(runtime: Runtime, invocation: Invocation, sink: Sink) -> tup
     given = await read_input(invocation)
     found = await finding.find_named(runtime.store, invocation.session)
     await sink.session_known(found.session.id)
-    scope = f"session:{found.session.id}"
+    scope = session_scope(found.session.id)
     return await _try(runtime, invocation, sink, found.session.id, given.prompt, scope), given
 
 

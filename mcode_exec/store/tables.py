@@ -182,7 +182,7 @@ class TurnReceipts(Table):
 
 
 class ClientRequests(Table):
-    """The newest attempt of each `--request-id`, unique in its scope."""
+    """The newest attempt of each `--request-id`, in every scope that it is found in."""
 
     request_scope = TextField()
     request_id = TextField()

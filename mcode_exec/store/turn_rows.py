@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -164,11 +165,12 @@ def insert_receipt(
     source: str,
     request_scope: str | None,
     request_id: str | None,
+    found_in: Iterable[str] = (),
     attempt: int,
     accepted_ms: int,
     is_dispatched: bool = False,
 ) -> Receipt:
-    """Write a receipt under the next sequence number; it becomes its request's newest attempt."""
+    """Write a receipt under the next sequence number; it becomes the newest attempt of its request in `found_in`."""
     sequence = _INSERT_RECEIPT.run(
         turn_id,
         session_id,
@@ -180,9 +182,9 @@ def insert_receipt(
         accepted_ms,
         int(is_dispatched),
     ).lastrowid
-    if request_id is not None and request_scope is not None:
+    for scope in found_in:
         ClientRequests.replace(
-            request_scope=request_scope, request_id=request_id, session_id=session_id, turn_id=turn_id
+            request_scope=scope, request_id=request_id, session_id=session_id, turn_id=turn_id
         ).execute()
     return Receipt(
         sequence=int(sequence),

@@ -32,6 +32,7 @@ from mcode_exec.turns.fence import Passage, passage
 from mcode_exec.turns.lease import LEASE_S, is_held
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
+from mcode_exec.turns.requests import scopes_of
 from mcode_exec.turns.settlement import settle_as_dead
 
 REJECTED_BY: dict[LockKind, RejectionReason] = {
@@ -210,6 +211,7 @@ def _accept(
         source=request.source,
         request_scope=request.request_scope,
         request_id=request.request_id,
+        found_in=scopes_of(request, session),
         attempt=attempt,
         accepted_ms=now_ms,
         is_dispatched=item is not None and item.waiter is None,

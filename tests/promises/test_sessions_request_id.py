@@ -8,6 +8,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.support.mcode import Mcode, git, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import Gate, call, gated, hang, say, status
@@ -179,8 +181,9 @@ def test_without_a_selector_an_id_is_unique_in_its_project_with_one_in_its_sessi
     keyed, replayed = session_of(origin, "--session-key", "k")
     assert (keyed != first, replayed) == (True, False)
     assert session_of(origin, "--session-key", "k") == (keyed, True)
-    assert session_of(origin, "--session", first) == (first, False)
     assert session_of(origin, "--session", first) == (first, True)
+    assert session_of(origin, "--session", keyed) == (keyed, True)
+    assert session_of(origin) == (first, True)
 
 
 def test_an_empty_request_id_is_a_usage_error(mcode: Mcode, peer: Peer) -> None:
@@ -233,3 +236,103 @@ def test_of_several_that_start_at_once_another_runs_again_when_the_first_fails(
     assert len({run.result["sessionId"] for run in runs}) == 1
     assert len(mcode.query("SELECT id FROM sessions")) == 1
     assert [message["role"] for message in mcode.messages()] == ["user", "user", "assistant"]
+
+
+REFUSED = status(400, {"error": {"message": "no", "type": "invalid_request_error"}})
+R1 = ("--request-id", "r1", "--output-format", "json")
+
+
+def new_session(mcode: Mcode, peer: Peer) -> str:
+    peer.script(say("begun"))
+    session: str = mcode.exec("begin", "--output-format", "json").check().result["sessionId"]
+    return session
+
+
+@pytest.mark.parametrize("is_named_first", [True, False])
+def test_a_run_is_found_with_its_session_s_name_and_without(
+    mcode: Mcode, peer: Peer, is_named_first: bool
+) -> None:
+    session = new_session(mcode, peer) if is_named_first else None
+    peer.script(REFUSED, say("now"))
+    named = () if session is None else ("--session", session)
+    first = mcode.exec("x", *R1, *named).check(4).result
+    session = first["sessionId"]
+    ways: tuple[tuple[str, ...], ...] = (("--session", session), (), ("--continue",))
+    for way in ways:
+        conflict = mcode.exec("other", *R1, *way).check(4)
+        assert conflict.result["error"]["code"] == "turn_ingress_conflict"
+    second = mcode.exec("x", *R1, *(ways[1] if is_named_first else ways[0])).check().result
+    assert (second["attempt"], second["sessionId"], second["output"]) == (2, session, "now")
+    for way in ways:
+        again = mcode.exec("x", *R1, *way).check().result
+        assert (again["replayed"], again["turnId"]) == (True, second["turnId"])
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+
+
+@pytest.mark.parametrize("is_named_first", [True, False])
+def test_a_retried_request_is_found_both_ways(mcode: Mcode, peer: Peer, is_named_first: bool) -> None:
+    named = ("--session", new_session(mcode, peer)) if is_named_first else ()
+    peer.script(REFUSED, say("now"))
+    session = mcode.exec("x", *R1, *named).check(4).result["sessionId"]
+    retried = mcode.run("retry", session, "--output-format", "json").check().result
+    asked = len(peer.calls)
+    for way in (("--session", session), ()):
+        again = mcode.exec("x", *R1, *way).check().result
+        assert (again["replayed"], again["turnId"], again["attempt"]) == (True, retried["turnId"], 2)
+    assert len(peer.calls) == asked
+
+
+@pytest.mark.parametrize("is_named_first", [True, False])
+def test_of_several_that_ask_both_ways_at_once_one_runs(
+    mcode: Mcode, peer: Peer, is_named_first: bool
+) -> None:
+    named = ("--session", new_session(mcode, peer)) if is_named_first else ()
+    peer.script(REFUSED)
+    session = mcode.exec("x", *R1, *named).check(4).result["sessionId"]
+    asked, gate = len(peer.calls), Gate()
+    peer.script(gated(say("once"), gate))
+    running = [mcode.start("exec", "x", *R1, *way) for way in (("--session", session), ()) for _ in range(2)]
+    gate.wait_reached()
+    time.sleep(0.5)
+    gate.open()
+    results = [one.finish(60).check().result for one in running]
+    assert len(peer.calls) == asked + 1
+    assert sorted(result["replayed"] for result in results) == [False, True, True, True]
+    assert {(result["attempt"], result["sessionId"]) for result in results} == {(2, session)}
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+
+
+def test_a_first_attempt_that_runs_by_name_is_waited_for_without(mcode: Mcode, peer: Peer) -> None:
+    session = new_session(mcode, peer)
+    gate = Gate()
+    peer.script(gated(say("once"), gate))
+    first = mcode.start("exec", "x", *R1, "--session", session)
+    gate.wait_reached()
+    second = mcode.start("exec", "x", *R1)
+    time.sleep(0.6)
+    assert second.process.poll() is None
+    gate.open()
+    results = [one.finish().check().result for one in (first, second)]
+    assert [(result["sessionId"], result["replayed"]) for result in results] == [
+        (session, False),
+        (session, True),
+    ]
+    assert len(mcode.query("SELECT id FROM sessions")) == 1
+
+
+def test_an_id_of_two_sessions_is_the_first_one_s_for_who_names_none(mcode: Mcode, peer: Peer) -> None:
+    one, two = (
+        mcode.exec(key, "--session-key", key, *R1).check().result["sessionId"] for key in ("one", "two")
+    )
+    assert one != two
+    assert mcode.exec("one", *R1).check().result["sessionId"] == one
+    mcode.exec("two", *R1).check(4)
+    assert mcode.exec("two", "--session", two, *R1).check().result["replayed"]
+
+
+def test_the_key_of_a_steer_is_its_session_s_alone(mcode: Mcode, peer: Peer) -> None:
+    session = new_session(mcode, peer)
+    mcode.run("steer", session, "go on", "--idempotency-key", "r1").check()
+    assert mcode.exec("x", *R1).check().result["sessionId"] != session
+    again = mcode.exec("go on", *R1, "--session", session).check().result
+    assert (again["replayed"], again["sessionId"]) == (True, session)

@@ -22,6 +22,7 @@ from mcode_exec.records.turn import Accepted, Ending, Rejected, Replayed
 from mcode_exec.store import tables, turn_rows
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.requests import project_scope, session_scope
 from mcode_exec.turns.settlement import settle
 from tests.unit.turns.turn_world import World, kill, request
 
@@ -66,7 +67,8 @@ class SessionModel:
 class Model:
     sessions: dict[str, SessionModel] = field(default_factory=dict)
     turns: dict[str, TurnModel] = field(default_factory=dict)
-    requests: dict[str, str] = field(default_factory=dict)
+    #: by (session, or "" for the project, and request id)
+    requests: dict[tuple[str, str], str] = field(default_factory=dict)
     alive: set[str] = field(default_factory=set)
 
 
@@ -83,7 +85,9 @@ class Turns(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.sessions = [self.world.session().id for _ in range(2)]
+        made = [self.world.session() for _ in range(2)]
+        self.sessions = [one.id for one in made]
+        self.project = made[0].project_id
         self.model.sessions = {one: SessionModel() for one in self.sessions}
         self.owners = [self.new_owner(), self.new_owner()]
 
@@ -105,6 +109,11 @@ class Turns(RuleBasedStateMachine):
             and lock.expires_boot_ms > self.world.clock.boot_ms()
         )
 
+    @staticmethod
+    def asked(wanted: Any) -> tuple[str, str]:
+        by_session = wanted.request_scope == session_scope(wanted.session_id)
+        return (wanted.session_id if by_session else "", wanted.request_id)
+
     def expected(self, owner: Owner, wanted: Any) -> str:
         model = self.model
         session = model.sessions[wanted.session_id]
@@ -117,8 +126,8 @@ class Turns(RuleBasedStateMachine):
             if session.lock is None or session.lock.turn != wanted.turn_id:
                 return "ingress-conflict"
             return "accepted-again" if session.lock.owner == owner.token else "active-turn"
-        if wanted.request_id is not None and wanted.request_id in model.requests:
-            earlier = model.turns[model.requests[wanted.request_id]]
+        if wanted.request_id is not None and self.asked(wanted) in model.requests:
+            earlier = model.turns[model.requests[self.asked(wanted)]]
             if earlier.digest != wanted.digest:
                 return "ingress-conflict"
             if earlier.outcome == "completed":
@@ -147,10 +156,14 @@ class Turns(RuleBasedStateMachine):
         session=st.integers(0, 1),
         digest=st.sampled_from(["d", "d", "d", "other"]),
         request_id=st.sampled_from([None, None, "r1", "r2"]),
+        by_session=st.booleans(),
     )
-    def submit(self, owner: int, session: int, digest: str, request_id: str | None) -> None:
+    def submit(
+        self, owner: int, session: int, digest: str, request_id: str | None, *, by_session: bool
+    ) -> None:
         self.numbers += 1
-        scope = None if request_id is None else "project:p"
+        scope = session_scope(self.sessions[session]) if by_session else project_scope(self.project)
+        scope = None if request_id is None else scope
         wanted = request(
             self.sessions[session],
             f"turn_{self.numbers}",
@@ -188,9 +201,14 @@ class Turns(RuleBasedStateMachine):
             self.end_as_dead(session)
         attempt = 1
         if wanted.request_id is not None:
-            if wanted.request_id in self.model.requests:
-                attempt = self.model.turns[self.model.requests[wanted.request_id]].attempt + 1
-            self.model.requests[wanted.request_id] = wanted.turn_id
+            requests = self.model.requests
+            if self.asked(wanted) in requests:
+                attempt = self.model.turns[requests[self.asked(wanted)]].attempt + 1
+            there = requests.get(("", wanted.request_id))
+            is_theirs = there is not None and self.model.turns[there].session != wanted.session_id
+            if not is_theirs or self.asked(wanted)[0] == "":
+                requests["", wanted.request_id] = wanted.turn_id
+            requests[wanted.session_id, wanted.request_id] = wanted.turn_id
         assert answer.receipt.attempt == attempt
         assert all(answer.receipt.sequence > one.receipt.sequence for one in self.accepted)
         self.model.turns[wanted.turn_id] = TurnModel(
