@@ -52,7 +52,7 @@ OPTIONS: tuple[click.Option, ...] = (
     _flag(_SESSION, "--ephemeral", is_flag=True,
           help="Keep nothing: a private store that goes with the run."),
     _flag(_SESSION, "--title", type=TEXT,
-          help="What the session is called from this turn on [default: its first prompt]."),
+          help="Call the session so from this turn on; a new one without a title is called by its prompt."),
     _flag(_SESSION, "--label", "labels", type=LABEL, multiple=True,
           help="Label of the session (repeatable)."),
     _flag(_SESSION, "--request-id", type=KEY, metavar="ID",
