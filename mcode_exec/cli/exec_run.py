@@ -116,13 +116,17 @@ class Execution:
         except McodeError as error:
             self._sink.say_error(f"error: the queue was not drained: {error.message} ({error.code})")
             return
-        for session_id, why in end.left.items():
-            self._sink.say(f"items of session {session_id} are left: {why}")
+        for left_id, left in end.left.items():
+            self._sink.say(narration.of_left(left_id, left.end))
 
     def _tell_delivered(self, delivered: Delivered) -> None:
-        self._sink.say(
-            narration.of_delivered(delivered.item.id, delivered.outcome, delivered.result, delivered.error)
+        sentence = narration.of_delivered(
+            delivered.item.id, delivered.outcome, delivered.result, delivered.error
         )
+        is_good = (
+            delivered.outcome == "ran" and delivered.result is not None and not delivered.result.exit_code
+        )
+        (self._sink.say if is_good else self._sink.say_error)(sentence)
 
     async def _result(self) -> Result:
         """The run's one result, however it ends, with the ids that are known."""

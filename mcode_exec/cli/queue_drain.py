@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from mcode_exec.cli import descriptors
 from mcode_exec.cli.exec_command import to_invocation
 from mcode_exec.cli.exec_flags import values_of_absent
 from mcode_exec.cli.signals import die_by
-from mcode_exec.errors import BusyError, McodeError, SessionError
+from mcode_exec.errors import BusyError, McodeError, OutputWriteFailedError, SessionError
 from mcode_exec.executor.delivery import Delivered
 from mcode_exec.executor.draining import DrainEnd, DrainOptions, drain
 from mcode_exec.executor.runtime import Runtime
@@ -66,19 +67,26 @@ def run_steer(ctx: click.Context, item_id: str, flags: dict[str, Any]) -> int:
 
 def _code_of(worker: Worker, end: DrainEnd) -> int:
     """What the end of a drain is to a script: nothing that waits is passed over in silence."""
-    for left, why in end.left.items():
-        worker.sink.say(f"items of session {left} are left: {why}")
+    for session_id, left in end.left.items():
+        worker.sink.say(narration.of_left(session_id, left.end))
     if not worker.count and not end.left:
         worker.sink.say("nothing waits")
     if worker.scope.is_tripped or worker.failed_code is not None:
         return worker.failed_code or 0
-    if "busy" in end.left.values():
+    ends = {left.end for left in end.left.values()}
+    for left in end.left.values():
+        if left.end == "cannot-run" and left.error is not None:
+            return left.error.exit_code  # that it was put back, and why, is said already
+    if "busy" in ends:
         raise BusyError(
             "items are left, because another process is at work in their session; try again later"
         )
-    if end.session_id is not None and end.left.get(end.session_id) == "paused":
+    if "paused" in ends:
+        held = [session_id for session_id, left in end.left.items() if left.end == "paused"]
         raise SessionError(
-            f"the queue of {end.session_id} is paused; `mcode queue unpause {end.session_id}` lets it go on",
+            f"the queue of {held[0]} is paused; `mcode queue unpause {held[0]}` lets it go on"
+            if len(held) == 1
+            else f"the queues of {len(held)} sessions are paused; `mcode queue unpause SESSION` lets one go on",
             code="queue_paused",
         )
     return 0
@@ -87,9 +95,11 @@ def _code_of(worker: Worker, end: DrainEnd) -> int:
 class Worker:
     """What draining needs: the open runtime, a scope that signals trip, the ways out."""
 
-    def __init__(self, invocation: Invocation, writer: Writer, sink: BaseSink, *, is_jsonl: bool) -> None:
+    def __init__(
+        self, invocation: Invocation, scope: AbortScope, writer: Writer, sink: BaseSink, *, is_jsonl: bool
+    ) -> None:
         self.invocation = invocation
-        self.scope = AbortScope()
+        self.scope = scope
         self.sink = sink
         self._writer = writer
         self._is_jsonl = is_jsonl
@@ -148,19 +158,20 @@ async def _main(
     is_jsonl: bool,
     is_stdout_closed: bool,
 ) -> int:
+    scope = AbortScope()
     writer = Writer(
         stdout_fd=descriptors.take_stdout(),
         stderr_fd=2,
-        on_stdout_gone=lambda: _stdout_gone(loop, worker),
+        on_stdout_gone=lambda: _stdout_gone(loop, scope),
     )
     options = SinkOptions(
         run_id=invocation.run_id, quiet=invocation.quiet, verbose=invocation.verbose, continue_flags=None
     )
     sink = open_sink(options, writer, os.environ)
-    worker = Worker(invocation, writer, sink, is_jsonl=is_jsonl)
+    worker = Worker(invocation, scope, writer, sink, is_jsonl=is_jsonl)
     signals.attach(loop, lambda signum: _signalled(worker, signum))
     if is_stdout_closed:
-        worker.scope.trip("stdout-closed")
+        scope.trip("stdout-closed")
     try:
         worker.runtime = await Runtime.open(invocation)
         try:
@@ -171,6 +182,19 @@ async def _main(
         sink.say_error(f"error: {error.message} ({error.code})")
         code = error.exit_code
     await sink.close()
+    code = _with_stdout(writer, worker, code)
+    until_s = time.monotonic() + _CLOSE_S
+    await writer.stderr.drain(lambda _: until_s)
+    return code
+
+
+def _with_stdout(writer: Writer, worker: Worker, code: int) -> int:
+    """`code`, unless stdout did not take all that was to be said."""
+    error = writer.stdout.error
+    if error is not None and not writer.stdout.is_closed:
+        failure = OutputWriteFailedError(f"stdout: cannot write the result: {error.strerror}.")
+        worker.sink.say_error(f"error: {failure.message} ({failure.code})")
+        return failure.exit_code
     return 141 if worker.scope.reason == "stdout-closed" else code
 
 
@@ -179,5 +203,5 @@ def _signalled(worker: Worker, signum: int) -> None:
     worker.sink.hurry()
 
 
-def _stdout_gone(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
-    loop.call_soon_threadsafe(worker.scope.trip, "stdout-closed")
+def _stdout_gone(loop: asyncio.AbstractEventLoop, scope: AbortScope) -> None:
+    loop.call_soon_threadsafe(scope.trip, "stdout-closed")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from mcode_exec.abort import AbortScope
+from mcode_exec.errors import BusyError, McodeError
 from mcode_exec.executor.delivery import Delivered, Delivery, deliver
 from mcode_exec.executor.delivery_sink import DeliverySink
 from mcode_exec.output.sink import Sink
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 LOOK_S = 0.1  # between two looks whether another process has changed the store
 _PAGE = 200  # sessions per read
 
-#: why a session was left: nothing waits, it is held, somebody else is at work there, or a turn did not succeed
-SessionEnd = Literal["empty", "paused", "busy", "failed", "stopped"]
+#: why a session was left: nothing waits, it is held, somebody else is at work there, its next item
+#: cannot run here, a turn did not succeed, or we were stopped
+SessionEnd = Literal["empty", "paused", "busy", "cannot-run", "failed", "stopped"]
 
 
 class DrainOptions(Struct, frozen=True, kw_only=True):
@@ -43,10 +45,18 @@ class DrainOptions(Struct, frozen=True, kw_only=True):
     stops_on_failure: bool = False
 
 
+class Left(Struct, frozen=True, kw_only=True):
+    """Why a session was left."""
+
+    end: SessionEnd
+    #: why its next item could not run
+    error: McodeError | None = None
+
+
 class DrainEnd(Struct, frozen=True, kw_only=True):
     """How a drain ended: why each session was left that still has items."""
 
-    left: dict[str, SessionEnd]
+    left: dict[str, Left]
     #: the one session that was drained
     session_id: str | None
 
@@ -97,7 +107,7 @@ class _Drainer:
         self._sink = sink
         self._abort = abort
         self._on_delivered = on_delivered
-        self._left: dict[str, SessionEnd] = {}
+        self._left: dict[str, Left] = {}
         #: wake counter of each session when it was last looked at
         self._seen: dict[str, int] = {}
 
@@ -105,12 +115,13 @@ class _Drainer:
         while True:
             version = await self._store.data_version()
             for session_id in await self._due():
-                end = await self._session(session_id)
-                if end == "empty":
+                left = await self._session(session_id)
+                if left.end == "empty":
                     self._left.pop(session_id, None)
                 else:
-                    self._left[session_id] = end
-                if self._abort.is_tripped or (end == "failed" and self._options.stops_on_failure):
+                    self._left[session_id] = left
+                has_failed = left.end in ("failed", "cannot-run")
+                if self._abort.is_tripped or (has_failed and self._options.stops_on_failure):
                     return self._end()
             if not self._options.follows:
                 if self._only is None or await self._is_done(self._only):
@@ -151,12 +162,12 @@ class _Drainer:
             if len(page) < _PAGE:
                 return found
 
-    async def _session(self, session_id: str) -> SessionEnd:
+    async def _session(self, session_id: str) -> Left:
         """Run a session's items until there is none to take."""
         while not self._abort.is_tripped:
             item = await claims.claim_next(self._store, self._runtime.owner, session_id, self._runtime.clock)
             if item is None:
-                return await self._why_none(session_id)
+                return Left(end=await self._why_none(session_id))
             delivered = await deliver(
                 self._runtime,
                 Delivery(item=item, drainer=self._invocation),
@@ -165,12 +176,17 @@ class _Drainer:
             )
             self._on_delivered(delivered)
             if delivered.outcome == "released":
-                return "stopped" if self._abort.is_tripped else "busy"
+                return self._why_released(delivered.error)
             result = delivered.result
             has_failed = delivered.outcome == "dropped" or (result is not None and result.exit_code != 0)
             if has_failed and self._options.stops_on_failure:
-                return "failed"
-        return "stopped"
+                return Left(end="failed")
+        return Left(end="stopped")
+
+    def _why_released(self, error: McodeError | None) -> Left:
+        if self._abort.is_tripped or error is None:
+            return Left(end="stopped")
+        return Left(end="busy" if isinstance(error, BusyError) else "cannot-run", error=error)
 
     async def _why_none(self, session_id: str) -> SessionEnd:
         def look() -> SessionEnd:

@@ -83,6 +83,9 @@ class _Waiter:
         self._abort = abort
         self._item = item
         self._told: int | None = None
+        #: what could not run here, item → digest, with why the newest could not: nothing changes until it does
+        self._refused: dict[str, str] = {}
+        self._why: str | None = None
         self._until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
 
     async def wait(self, request: TurnRequest) -> Accepted | Replayed | Left:
@@ -101,7 +104,8 @@ class _Waiter:
             if self._runtime.clock.monotonic_s() >= self._until_s:
                 raise BusyError(
                     f"session {self._item.session_id} did not become free within the "
-                    f"{self._invocation.wait_timeout_s:g} s of --wait-timeout; try again later",
+                    f"{self._invocation.wait_timeout_s:g} s of --wait-timeout"
+                    f"{'; try again later' if self._why is None else f': {self._why}'}",
                     code=BUSY.get(admission.reason, "session_busy"),
                 )
             if admission.reason == "priority-blocked" and await self._dispatch():
@@ -127,6 +131,7 @@ class _Waiter:
             self._item.session_id,
             self._runtime.clock,
             before=self._item.position,
+            takes=lambda item: self._refused.get(item.id) != item.digest,
         )
         if item is None:
             return False
@@ -134,7 +139,17 @@ class _Waiter:
         delivery = Delivery(item=item, drainer=self._invocation)
         delivered = await deliver(self._runtime, delivery, DeliverySink(self._sink), self._abort)
         self._sink.say(of_delivered(item.id, delivered.outcome, delivered.result, delivered.error))
-        return delivered.outcome != "released"
+        if delivered.outcome != "released":
+            return True
+        error = delivered.error
+        if error is not None and not isinstance(error, BusyError):
+            self._refused[item.id] = item.digest
+            self._why = f"{item.id} stands ahead and cannot run here ({error.code})"
+            self._sink.say(
+                f"waiting until it is changed (`mcode queue edit {item.id}`), taken away "
+                f"(`mcode queue remove {item.id}`) or run by another process"
+            )
+        return False
 
     async def _say_position(self) -> None:
         item = self._item

@@ -121,6 +121,21 @@ def of_delivered(item_id: str, outcome: str, result: Result | None, error: Mcode
     return f"{item_id} {kept}{why}"
 
 
+#: why items of a session were left
+_LEFT = {
+    "busy": "another process is at work there",
+    "cannot-run": "the next one cannot run here",
+    "failed": "a turn did not succeed",
+    "paused": "the queue is paused",
+    "stopped": "this process was stopped",
+}
+
+
+def of_left(session_id: str, end: str) -> str:
+    """That items of a session were left, and why."""
+    return f"items of session {session_id} are left: {_LEFT.get(end, end)}"
+
+
 def continue_line(session_id: str, program: str, flags: tuple[str, ...]) -> str:
     """How to go on with the session; `flags` are those without which it would not be found."""
     command = f"{shell_quote(program)} exec{_words(flags)}"

@@ -7,6 +7,7 @@ wants to deliver next gives the item back first (turns.delivery).
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from mcode_exec.clock import Clock
 from mcode_exec.records.queue import CLAIM_S, QueueItem
@@ -20,12 +21,18 @@ from mcode_exec.turns.settlement import settle_as_dead
 
 
 async def claim_next(
-    store: Store, owner: Owner, session_id: str, clock: Clock, *, before: int | None = None
+    store: Store,
+    owner: Owner,
+    session_id: str,
+    clock: Clock,
+    *,
+    before: int | None = None,
+    takes: Callable[[QueueItem], bool] | None = None,
 ) -> QueueItem | None:
     """Claim the first item of a session, up to position `before`; None where there is none to take now.
 
     Nothing is taken from a paused queue, while another claim is live, or past somebody who stands in
-    line himself.  What has expired goes.
+    line himself, nor an item that `takes` will not have.  What has expired goes.
     """
     token = _token()
 
@@ -36,6 +43,8 @@ async def claim_next(
             return None
         item = _first(session_id, clock.now_ms())
         if item is None or (before is not None and item.position >= before):
+            return None
+        if takes is not None and not takes(item):
             return None
         if any(owner.is_alive(waiter) for _, waiter in queue_rows.waiters(session_id, item.position)):
             return None

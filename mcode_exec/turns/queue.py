@@ -222,6 +222,7 @@ async def edit(
         check_words(payload.content)
         digest = digest_of(payload)
         queue_rows.update_item(item_id, payload=payload, digest=digest)
+        queue_state_rows.wake(item.session_id)  # it may be one that could not run as it was
         return structs.replace(item, payload=payload, digest=digest)
 
     return await store.write(transaction)
@@ -241,6 +242,7 @@ async def move(store: Store, item_id: str, place: int) -> QueueItem:
             raise BusyError("an item that is being delivered keeps its place; move behind it")
         for (one, _, _), position in moves:
             queue_rows.update_item(one, position=position)
+        queue_state_rows.wake(item.session_id)
         moved = queue_rows.find_item(item_id)
         assert moved is not None
         return moved
