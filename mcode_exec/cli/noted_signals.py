@@ -54,6 +54,6 @@ class NotedSignals:
 
 
 def default_interrupt() -> None:
-    """For commands that have nothing to settle: Ctrl-C ends them quietly."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """For commands that have nothing to settle: Ctrl-C ends them quietly, and a script's background job as well."""
+    for signum in _ALWAYS:
+        signal.signal(signum, signal.SIG_DFL)

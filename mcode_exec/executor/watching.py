@@ -2,8 +2,9 @@
 
 Rows carry a revision that rises with every change, so that an item is told when
 its row is written and its call when that gets its result, none twice and none
-left out.  Each turn has one end, from its receipt, or for a process that has
-died when that is noticed: nothing is written, recovery is left to others.
+left out.  Each turn has one end, from its receipt, in the order of receipts,
+however many ended between two looks; or for a process that has died when that
+is noticed: nothing is written, recovery is left to others.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from mcode_exec.store import message_rows, session_rows, turn_rows
 
 _DEAD_S = 0.5  # between two looks whether the turn's process still lives
 _PAGE = 200
+_RECEIPTS = 20  # results may be large
 
 #: (session, turn, a user's message or an event of that turn)
 Told = Callable[[str, str, "AnyEvent | DisplayMessage"], None]
@@ -40,13 +42,14 @@ class _Seen(Struct, frozen=True, kw_only=True):
     #: the turn that holds the session, if one does, and its owner's token
     running: str | None
     owner: str | None
-    #: of the turns whose end is not told yet
+    #: of the turns behind the last one whose end was told, and of those in `changed`; in their order
     receipts: dict[str, Receipt]
+    has_more_receipts: bool
     is_gone: bool
 
     @property
     def is_all(self) -> bool:
-        return len(self.changed) < _PAGE
+        return len(self.changed) < _PAGE and not self.has_more_receipts
 
 
 async def watch_session(
@@ -93,6 +96,8 @@ class _Watcher:
         self._before_revision = 0
         #: the turn whose end is to be told next; and the one to end with, if it ran at the beginning
         self._turn_id: str | None = None
+        #: the receipt whose turn's end was told last, or that stood there at the beginning
+        self._sequence = 0
         self._goal: str | None = None
         self._ended: set[str] = set()
         self._discarded: set[str] = set()
@@ -120,8 +125,17 @@ class _Watcher:
         else:
             first = None if self._goal is None else message_rows.first_row_of_turn(session_id, self._goal)
             self._before_row = message_rows.newest_row(session_id) if first is None else first - 1
+        self._sequence = self._sequence_before(self._turn_id)
         self._before_revision = message_rows.newest_revision(session_id)
         self._revision = message_rows.revision_behind(session_id, self._before_row)
+
+    def _sequence_before(self, turn_id: str | None) -> int:
+        """The receipt behind which turns are told."""
+        receipt = None if turn_id is None else turn_rows.find_receipt(turn_id)
+        if receipt is not None:
+            return receipt.sequence - 1
+        newest = turn_rows.newest_receipts(self._session_id, None, 1)
+        return newest[0].sequence if newest else 0
 
     async def run(self) -> bool:
         has_run = self._turn_id is not None
@@ -138,13 +152,18 @@ class _Watcher:
         lock = turn_rows.find_lock(self._session_id)
         running = None if lock is None else lock.turn_id
         changed = message_rows.messages_changed(self._session_id, self._revision, _PAGE)
-        turns = {self._turn_id, running, *(message.turn_id for _, _, message in changed)} - self._ended
-        receipts = {one: turn_rows.find_receipt(one) for one in turns if one is not None}
+        behind = turn_rows.receipts_after(self._session_id, self._sequence, _RECEIPTS)
+        receipts = {one.turn_id: one for one in behind}
+        for turn_id in {self._turn_id, *(message.turn_id for _, _, message in changed)} - receipts.keys():
+            receipt = None if turn_id is None else turn_rows.find_receipt(turn_id)
+            if receipt is not None:
+                receipts[receipt.turn_id] = receipt
         return _Seen(
             changed=changed,
             running=running,
             owner=None if lock is None else lock.owner,
-            receipts={one: receipt for one, receipt in receipts.items() if receipt is not None},
+            receipts=receipts,
+            has_more_receipts=len(behind) == _RECEIPTS,
             is_gone=session_rows.find_session(self._session_id) is None,
         )
 
@@ -153,7 +172,7 @@ class _Watcher:
         for row, revision, message in seen.changed:
             is_known = row <= self._before_row and revision <= self._before_revision
             if not is_known and self._begins_turn(row, message, seen):
-                self._end(seen)
+                self._end_all(seen, before=message.turn_id)
                 if self._is_over():
                     return True
                 self._turn_id = message.turn_id
@@ -162,12 +181,13 @@ class _Watcher:
                 self._tell_message(masked(message, self._redactor))
         if seen.is_gone:
             raise SessionError(f"session {self._session_id} was deleted while it was watched")
-        if not seen.is_all:
+        if len(seen.changed) == _PAGE:
             return False
-        self._end(seen)
+        self._end_all(seen, before=None)
         if self._turn_id is None and seen.running not in self._ended:
             self._turn_id = seen.running
-        return self._is_over() or (self._goal is None and self._turn_id is None)
+        is_idle = self._goal is None and self._turn_id is None and not seen.has_more_receipts
+        return self._is_over() or is_idle
 
     def _begins_turn(self, row: int, message: DisplayMessage, seen: _Seen) -> bool:
         """Whether another turn than the one that is told goes on with this message."""
@@ -182,19 +202,36 @@ class _Watcher:
     def _is_over(self) -> bool:
         return not self._follows and self._goal in self._ended
 
-    def _end(self, seen: _Seen) -> None:
-        """Tell how the turn has ended, if it has."""
-        turn_id = self._turn_id
-        if turn_id is None:
-            return
+    def _end_all(self, seen: _Seen, *, before: str | None) -> None:
+        """Tell how turns have ended, in their order: those before another, or all that have."""
+        limit = None if before is None else seen.receipts.get(before)
+        for turn_id in self._due(seen, limit):
+            self._end(turn_id, seen)
+            if self._is_over():
+                return
+
+    def _due(self, seen: _Seen, limit: Receipt | None) -> list[str]:
+        receipts = sorted(seen.receipts.values(), key=lambda one: one.sequence)
+        behind = [one for one in receipts if one.sequence > self._sequence]
+        due = [one.turn_id for one in behind if limit is None or one.sequence < limit.sequence]
+        if self._turn_id is not None and self._turn_id not in due:
+            due.insert(0, self._turn_id)
+        return [turn_id for turn_id in due if turn_id not in self._ended]
+
+    def _end(self, turn_id: str, seen: _Seen) -> None:
+        """Tell how a turn has ended, if it has."""
         receipt = seen.receipts.get(turn_id)
         if receipt is not None and receipt.settled_ms is not None:
             self._tell_end(turn_id, _end_of(receipt))
         elif seen.running != turn_id and receipt is None:
-            self._turn_id = None  # a session that came from elsewhere has no receipts
-            self._ended.add(turn_id)
+            self._ended.add(turn_id)  # a session that came from elsewhere has no receipts
+            self._turn_id = None
         elif seen.running != turn_id or seen.owner == self._dead:
             self._tell_end(turn_id, TurnFailed(status="interrupted", error=None, duration_ms=0))
+        else:
+            return
+        if receipt is not None:
+            self._sequence = max(self._sequence, receipt.sequence)
 
     def _tell_end(self, turn_id: str, end: AnyEvent) -> None:
         for event in self._projector.abandoned("the turn ended before this was committed"):

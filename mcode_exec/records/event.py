@@ -44,7 +44,8 @@ class Event(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type")
     schema_version: Literal[1] = 1
     sequence: int = 0
     timestamp_ms: int = 0
-    run_id: str = ""
+    #: None where no run of this process tells it
+    run_id: str | None = None
     session_id: str | None = None
     turn_id: str | None = None
 

@@ -129,6 +129,14 @@ def find_request(scope: str, request_id: str) -> Receipt | None:
     return next((find_receipt(turn_id) for (turn_id,) in tuples(query)), None)
 
 
+def receipts_after(session_id: str, sequence: int, limit: int) -> list[Receipt]:
+    """Receipts of a session behind a sequence number, oldest first."""
+    query = TurnReceipts.select().where(
+        (TurnReceipts.session_id == session_id) & (TurnReceipts.sequence > sequence)
+    )
+    return [_receipt(row) for row in dicts(query.order_by(TurnReceipts.sequence).limit(limit))]
+
+
 def newest_receipts(session_id: str, before: int | None, limit: int) -> list[Receipt]:
     """Receipts of a session without their results, newest first, those before a sequence number."""
     fields = [getattr(TurnReceipts, name) for name in Receipt.__struct_fields__ if name != "result"]
