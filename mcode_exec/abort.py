@@ -41,7 +41,7 @@ class AbortScope:
         #: number of the signal, when the reason is `signal`
         self.signum: int | None = None
         self._task: asyncio.Task[object] | None = None
-        self._inner: AbortScope | None = None
+        self._inner: set[AbortScope] = set()
 
     @property
     def is_tripped(self) -> bool:
@@ -55,8 +55,8 @@ class AbortScope:
         self.signum = signum
         if self._task is not None:
             self._task.cancel()
-        if self._inner is not None:
-            self._inner.trip(reason, signum=signum)
+        for scope in tuple(self._inner):
+            scope.trip(reason, signum=signum)
         return True
 
     @contextmanager
@@ -65,11 +65,11 @@ class AbortScope:
         scope = AbortScope()
         if self.reason is not None:
             scope.trip(self.reason, signum=self.signum)
-        self._inner = scope
+        self._inner.add(scope)
         try:
             yield scope
         finally:
-            self._inner = None
+            self._inner.discard(scope)
 
     def bind(self, task: asyncio.Task[object]) -> None:
         """Make `task` the one that a trip cancels; it is cancelled at once if the scope has tripped."""

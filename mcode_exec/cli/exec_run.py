@@ -23,7 +23,6 @@ from mcode_exec.abort import Aborted, AbortScope
 from mcode_exec.cli import descriptors, errors_door, stdin_notice
 from mcode_exec.cli.signals import die_by
 from mcode_exec.errors import InternalError, McodeError
-from mcode_exec.output import narration
 from mcode_exec.output.files import descriptor_of
 from mcode_exec.output.output_files import FileNames
 from mcode_exec.output.sink import READER_GRACE_S
@@ -116,17 +115,14 @@ class Execution:
         except McodeError as error:
             self._sink.say_error(f"error: the queue was not drained: {error.message} ({error.code})")
             return
-        for left_id, left in end.left.items():
-            self._sink.say(narration.of_left(left_id, left.end))
+        for session_id, left in end.left.items():
+            self._sink.say(f"items of session {session_id} are left: {left.why}")
 
     def _tell_delivered(self, delivered: Delivered) -> None:
-        sentence = narration.of_delivered(
-            delivered.item.id, delivered.outcome, delivered.result, delivered.error
-        )
-        is_good = (
-            delivered.outcome == "ran" and delivered.result is not None and not delivered.result.exit_code
-        )
-        (self._sink.say if is_good else self._sink.say_error)(sentence)
+        if delivered.exit_code:
+            self._sink.say_error(f"error: {delivered.sentence()}")
+        else:
+            self._sink.say(delivered.sentence())
 
     async def _result(self) -> Result:
         """The run's one result, however it ends, with the ids that are known."""

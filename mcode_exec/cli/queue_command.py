@@ -242,6 +242,7 @@ _DRAIN_FLAGS = (
     params=[
         click.Option(["--session"], type=SESSION_ID, help="Of this session."),
         click.Option(["--all", "every"], is_flag=True, help="Of every session."),
+        click.Option(["--jobs"], type=Count(min=1), metavar="N", help="With --all: so many sessions at once (4)."),
         click.Option(["--follow"], is_flag=True, help="Wait for more until a signal ends it."),
         click.Option(["--stop-on-failure"], is_flag=True, help="End after the first turn that does not succeed."),
         *options_named(*_DRAIN_FLAGS),
@@ -251,13 +252,14 @@ _DRAIN_FLAGS = (
         ),
     ],
     epilog="""\b
-Exit codes: 0 everything ran and succeeded, or nothing waited; that of the first turn that did not
-succeed; 75 items are left because somebody else is at work there; 4 the queue is paused.""",
+Exit codes: 0 everything ran and succeeded, or nothing waited; that of the first item that did not
+succeed or could not be run here (77 no key, 3 configuration, …); 75 items are left because somebody
+else is at work there; 4 items are left in a paused queue.""",
     short_help="Run what waits.",
 )  # fmt: skip
 @click.pass_context
 def drain(ctx: click.Context, /, **flags: Any) -> int:
-    """Run the items of a session's queue, or of all, one after the other.
+    """Run the items of a session's queue, or of all: one after the other in each session.
 
     An item runs with its own model and limits, and with this process's configuration and keys; of its
     permissions and the ones given here the stricter count.
@@ -266,6 +268,8 @@ def drain(ctx: click.Context, /, **flags: Any) -> int:
 
     if (flags["session"] is None) != flags["every"]:
         raise click.UsageError("give --session ID or --all.")
+    if flags["jobs"] is not None and not flags["every"]:
+        raise click.UsageError("--jobs goes with --all: a session runs one item at a time.")
     return run_drain(ctx, flags)
 
 

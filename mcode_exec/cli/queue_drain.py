@@ -7,8 +7,8 @@ first signal ends the turn that runs, which is settled, and the drain with it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
-import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from mcode_exec.cli.exec_flags import values_of_absent
 from mcode_exec.cli.signals import die_by
 from mcode_exec.errors import BusyError, McodeError, OutputWriteFailedError, SessionError
 from mcode_exec.executor.delivery import Delivered
-from mcode_exec.executor.draining import DrainEnd, DrainOptions, drain
+from mcode_exec.executor.draining import DEFAULT_JOBS, DrainEnd, DrainOptions, drain
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.sending import send_now
 from mcode_exec.output import narration
@@ -40,11 +40,12 @@ _CLOSE_S = 2.0  # as after a run
 def run_drain(ctx: click.Context, flags: dict[str, Any]) -> int:
     """`mcode queue drain`; the exit code."""
     session, follows, stops = flags.pop("session"), flags.pop("follow"), flags.pop("stop_on_failure")
+    jobs = flags.pop("jobs") or DEFAULT_JOBS
     flags.pop("every")
     is_jsonl = flags.pop("output_format") == "jsonl"
 
     async def work(worker: Worker) -> int:
-        options = DrainOptions(session=session, follows=follows, stops_on_failure=stops)
+        options = DrainOptions(session=session, follows=follows, stops_on_failure=stops, jobs=jobs)
         end = await drain(
             worker.runtime, worker.invocation, options, worker.sink, worker.scope, worker.tell_delivered
         )
@@ -68,25 +69,21 @@ def run_steer(ctx: click.Context, item_id: str, flags: dict[str, Any]) -> int:
 def _code_of(worker: Worker, end: DrainEnd) -> int:
     """What the end of a drain is to a script: nothing that waits is passed over in silence."""
     for session_id, left in end.left.items():
-        worker.sink.say(narration.of_left(session_id, left.end))
-    if not worker.count and not end.left:
-        worker.sink.say("nothing waits")
+        worker.sink.say(f"items of session {session_id} are left: {left.why}")
     if worker.scope.is_tripped or worker.failed_code is not None:
         return worker.failed_code or 0
-    ends = {left.end for left in end.left.values()}
-    for left in end.left.values():
-        if left.end == "cannot-run" and left.error is not None:
-            return left.error.exit_code  # that it was put back, and why, is said already
-    if "busy" in ends:
+    if not worker.count and not end.left:
+        worker.sink.say("nothing waits")
+    if any(left.reason == "busy" for left in end.left.values()):
         raise BusyError(
             "items are left, because another process is at work in their session; try again later"
         )
-    if "paused" in ends:
-        held = [session_id for session_id, left in end.left.items() if left.end == "paused"]
+    paused = [session_id for session_id, left in end.left.items() if left.reason == "paused"]
+    if paused:
         raise SessionError(
-            f"the queue of {held[0]} is paused; `mcode queue unpause {held[0]}` lets it go on"
-            if len(held) == 1
-            else f"the queues of {len(held)} sessions are paused; `mcode queue unpause SESSION` lets one go on",
+            f"the queue of {paused[0]} is paused; `mcode queue unpause {paused[0]}` lets it go on"
+            if len(paused) == 1
+            else f"the queues of {len(paused)} sessions are paused; `mcode queue unpause SESSION` lets one go on",
             code="queue_paused",
         )
     return 0
@@ -112,7 +109,6 @@ class Worker:
     def tell_delivered(self, delivered: Delivered) -> None:
         self.count += 1
         result, error, item = delivered.result, delivered.error, delivered.item
-        sentence = narration.of_delivered(item.id, delivered.outcome, result, error)
         if self._is_jsonl:
             line = {
                 "itemId": item.id,
@@ -121,18 +117,20 @@ class Worker:
                 "result": result,
                 "error": None if error is None else {"code": error.code, "message": error.message},
             }
-            self._writer.stdout.post(to_json_line(line, self.sink.redactor.text))
+            self._writer.stdout.post(
+                to_json_line(line, lambda text: self.sink.redactor.text(delivered.mask(text)))
+            )
         elif delivered.outcome == "ran":
-            answer = narration.cut(str(result.output), 100) if result and result.output else ""
+            answer = (
+                narration.cut(delivered.mask(str(result.output)), 100) if result and result.output else ""
+            )
             text = self.sink.redactor.text(f"{item.id} {result.status if result else ''} {answer}".rstrip())
             self._writer.stdout.post((text + "\n").encode("utf-8", "replace"))
-        if delivered.outcome != "ran" or (result is not None and result.exit_code):
-            self.sink.say(sentence)
-        if self.failed_code is None:
-            if delivered.outcome == "dropped" and error is not None:
-                self.failed_code = error.exit_code
-            elif delivered.outcome == "ran" and result is not None and result.exit_code:
-                self.failed_code = result.exit_code
+        if delivered.exit_code:
+            self.sink.say_error(f"error: {delivered.sentence()}")
+            self.failed_code = self.failed_code or delivered.exit_code
+        elif delivered.outcome != "ran":
+            self.sink.say(delivered.sentence())
 
 
 def _run(
@@ -158,7 +156,7 @@ async def _main(
     is_jsonl: bool,
     is_stdout_closed: bool,
 ) -> int:
-    scope = AbortScope()
+    scope = AbortScope()  # before the writer, whose thread may find at once that nobody reads
     writer = Writer(
         stdout_fd=descriptors.take_stdout(),
         stderr_fd=2,
@@ -171,6 +169,7 @@ async def _main(
     worker = Worker(invocation, scope, writer, sink, is_jsonl=is_jsonl)
     signals.attach(loop, lambda signum: _signalled(worker, signum))
     if is_stdout_closed:
+        writer.stdout.fail(OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
         scope.trip("stdout-closed")
     try:
         worker.runtime = await Runtime.open(invocation)
@@ -182,20 +181,9 @@ async def _main(
         sink.say_error(f"error: {error.message} ({error.code})")
         code = error.exit_code
     await sink.close()
-    code = _with_stdout(writer, worker, code)
-    until_s = time.monotonic() + _CLOSE_S
-    await writer.stderr.drain(lambda _: until_s)
+    code = _with_stdout(code, worker, writer)
+    await sink.close()  # what was just said
     return code
-
-
-def _with_stdout(writer: Writer, worker: Worker, code: int) -> int:
-    """`code`, unless stdout did not take all that was to be said."""
-    error = writer.stdout.error
-    if error is not None and not writer.stdout.is_closed:
-        failure = OutputWriteFailedError(f"stdout: cannot write the result: {error.strerror}.")
-        worker.sink.say_error(f"error: {failure.message} ({failure.code})")
-        return failure.exit_code
-    return 141 if worker.scope.reason == "stdout-closed" else code
 
 
 def _signalled(worker: Worker, signum: int) -> None:
@@ -205,3 +193,16 @@ def _signalled(worker: Worker, signum: int) -> None:
 
 def _stdout_gone(loop: asyncio.AbstractEventLoop, scope: AbortScope) -> None:
     loop.call_soon_threadsafe(scope.trip, "stdout-closed")
+
+
+def _with_stdout(code: int, worker: Worker, writer: Writer) -> int:
+    """`code`, or what became of a stdout that did not take every line; what has failed before says more."""
+    error = writer.stdout.error
+    if error is not None and not writer.stdout.is_closed:
+        failure = OutputWriteFailedError(f"stdout: cannot write the result: {error.strerror}.")
+        worker.sink.say_error(f"error: {failure.message} ({failure.code})")
+        return failure.exit_code if code in (0, 141) else code
+    if worker.scope.reason == "stdout-closed":
+        worker.sink.say_error("error: stopped: stdout was closed by its reader")
+        return 141
+    return code

@@ -34,7 +34,7 @@ def rows_of(line: Line) -> list[dict[str, Any]]:
                 **row_of(item),
                 "position": places[item.session_id],
                 "paused": None if pause is None else pause.reason,
-                "drained": item.session_id in line.drained,
+                "drained": line.is_run(item),
             }
         )
     return rows
@@ -80,6 +80,6 @@ def tell_state(line: Line, rows: list[dict[str, Any]]) -> None:
         notice("nothing waits")
     for session_id, pause in line.pauses.items():
         notice(f"the queue of {session_id} is paused ({pause.reason}); `mcode queue unpause {session_id}`")
-    undrained = {row["sessionId"] for row in rows if row["paused"] is None} - line.drained
+    undrained = {row["sessionId"] for row in rows if row["paused"] is None and not row["drained"]}
     for session_id in sorted(undrained):
         notice(f"no live process drains {session_id}; `mcode queue drain --session {session_id}` does")

@@ -17,8 +17,10 @@ from mcode_exec.redaction import Redactor
 class DeliverySink:
     """Passes lines on, and drops the rest."""
 
-    def __init__(self, outer: Sink) -> None:
+    def __init__(self, outer: Sink, *, name: str | None = None) -> None:
         self._outer = outer
+        #: whose lines they are, where several speak at once
+        self._name = name
         self._redactor: Redactor | None = None
 
     async def event(self, event: AnyEvent) -> None:
@@ -63,5 +65,10 @@ class DeliverySink:
     async def close(self) -> None:
         pass
 
+    def mask(self, text: str) -> str:
+        """`text` without the secrets of this turn's configuration."""
+        return text if self._redactor is None else self._redactor.text(text)
+
     def _masked(self, line: str) -> str:
-        return line if self._redactor is None else self._redactor.text(line)
+        masked = self.mask(line)
+        return masked if self._name is None else f"{self._name}: {masked}"

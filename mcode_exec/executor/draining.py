@@ -1,9 +1,11 @@
-"""Draining queues: run what waits, item after item, one at a time in each session.
+"""Draining queues: run what waits, item after item in each session, several sessions at once.
 
 A session is looked at when there is reason to: at the start, and when its wake
 counter has changed (an item came, a turn was answered, a pause was lifted).
-Turns that failed or were stopped give no reason.  Source: turn-system notes,
-queue dispatcher; docs/contract.md §5.
+Turns that failed or were stopped give no reason; but every 10 s what was left
+because others were at work is looked at again, so that nothing waits for good
+behind a turn that wakes nobody.  Source: turn-system notes, queue dispatcher;
+docs/contract.md §5.
 """
 
 from __future__ import annotations
@@ -15,25 +17,42 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from mcode_exec.abort import AbortScope
-from mcode_exec.errors import BusyError, McodeError
+from mcode_exec.errors import McodeError
 from mcode_exec.executor.delivery import Delivered, Delivery, deliver
 from mcode_exec.executor.delivery_sink import DeliverySink
+from mcode_exec.executor.refusals import Refusals
+from mcode_exec.executor.submission import holder_line
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.queue import QueueItem
 from mcode_exec.sessions import finding
-from mcode_exec.store import queue_rows, queue_state_rows
+from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
 from mcode_exec.store.queue_state_rows import EVERY_SESSION
 from mcode_exec.turns import claims, queue
+from mcode_exec.turns.lease import is_held
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
 LOOK_S = 0.1  # between two looks whether another process has changed the store
+DEFAULT_JOBS = 4
 _PAGE = 200  # sessions per read
 
-#: why a session was left: nothing waits, it is held, somebody else is at work there, its next item
-#: cannot run here, a turn did not succeed, or we were stopped
-SessionEnd = Literal["empty", "paused", "busy", "cannot-run", "failed", "stopped"]
+
+class SessionEnd(Struct, frozen=True, kw_only=True):
+    """Why a session was left."""
+
+    #: nothing waits; it is held; somebody else is at work there; its first item cannot be run here; a turn did
+    #: not succeed; we were stopped
+    reason: Literal["empty", "paused", "busy", "refused", "failed", "stopped"]
+    #: for people
+    why: str = ""
+
+
+EMPTY = SessionEnd(reason="empty")
+PAUSED = SessionEnd(reason="paused", why="the queue is paused")
+REFUSED = SessionEnd(reason="refused", why="the next one cannot run here")
+STOPPED = SessionEnd(reason="stopped", why="this process was stopped")
 
 
 class DrainOptions(Struct, frozen=True, kw_only=True):
@@ -43,22 +62,14 @@ class DrainOptions(Struct, frozen=True, kw_only=True):
     session: str | None
     follows: bool = False
     stops_on_failure: bool = False
-
-
-class Left(Struct, frozen=True, kw_only=True):
-    """Why a session was left."""
-
-    end: SessionEnd
-    #: why its next item could not run
-    error: McodeError | None = None
+    #: how many sessions at once
+    jobs: int = DEFAULT_JOBS
 
 
 class DrainEnd(Struct, frozen=True, kw_only=True):
     """How a drain ended: why each session was left that still has items."""
 
-    left: dict[str, Left]
-    #: the one session that was drained
-    session_id: str | None
+    left: dict[str, SessionEnd]
 
 
 async def drain(
@@ -107,51 +118,108 @@ class _Drainer:
         self._sink = sink
         self._abort = abort
         self._on_delivered = on_delivered
-        self._left: dict[str, Left] = {}
+        self._refusals = Refusals(runtime.clock)
+        self._left: dict[str, SessionEnd] = {}
         #: wake counter of each session when it was last looked at
         self._seen: dict[str, int] = {}
+        #: sessions that are due, in their order
+        self._due: dict[str, None] = {}
+        self._running: dict[str, asyncio.Task[SessionEnd]] = {}
+        #: state of the store, and number of the looks for dead processes, when due sessions were last looked for
+        self._version: int | None = None
+        self._looks = 0
+        self._has_failed = False
+        self._error: McodeError | None = None
 
     async def run(self) -> DrainEnd:
-        while True:
-            version = await self._store.data_version()
-            for session_id in await self._due():
-                left = await self._session(session_id)
-                if left.end == "empty":
-                    self._left.pop(session_id, None)
-                else:
-                    self._left[session_id] = left
-                has_failed = left.end in ("failed", "cannot-run")
-                if self._abort.is_tripped or (has_failed and self._options.stops_on_failure):
-                    return self._end()
-            if not self._options.follows:
-                if self._only is None or await self._is_done(self._only):
-                    return self._end()
-                continue  # an item came while we were about to leave
-            await self._change(version)
-            if self._abort.is_tripped:
-                return self._end()
+        try:
+            while True:
+                await self._find_due()
+                await self._run_due()
+                if self._error is not None:
+                    raise self._error
+                if self._is_over:
+                    break
+                if self._options.follows:
+                    await asyncio.sleep(LOOK_S)
+                elif self._only is None or await self._is_done(self._only):
+                    break  # else an item came while we were about to leave
+        finally:
+            for task in self._running.values():
+                task.cancel()
+        return DrainEnd(left=self._left)
 
-    def _end(self) -> DrainEnd:
-        return DrainEnd(left=self._left, session_id=self._only)
+    @property
+    def _is_over(self) -> bool:
+        """Whether no further item is to be begun."""
+        has_failed = self._has_failed and self._options.stops_on_failure
+        return self._abort.is_tripped or has_failed or self._error is not None
+
+    async def _run_due(self) -> None:
+        """Run what is due, at most so many sessions at once; who follows takes up what comes meanwhile."""
+        while self._running or (self._due and not self._is_over):
+            while self._due and len(self._running) < self._options.jobs and not self._is_over:
+                session_id = next(iter(self._due))
+                del self._due[session_id]
+                self._running[session_id] = asyncio.ensure_future(self._session(session_id))
+            await asyncio.wait(
+                self._running.values(),
+                timeout=LOOK_S if self._options.follows else None,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            for session_id, task in list(self._running.items()):
+                if task.done():
+                    del self._running[session_id]
+                    self._ended(session_id, task)
+            if self._options.follows and not self._is_over:
+                await self._find_due()
+
+    def _ended(self, session_id: str, task: asyncio.Task[SessionEnd]) -> None:
+        self._version = None  # it may have been woken while it ran
+        try:
+            end = task.result()
+        except McodeError as error:
+            self._error = self._error or error
+            return
+        self._left[session_id] = end
+        if end.reason == "empty":
+            del self._left[session_id]
 
     async def _is_done(self, session_id: str) -> bool:
         if session_id in self._left:
             return True
         return await queue.is_drained_out(self._store, self._runtime.owner, session_id, self._runtime.clock)
 
-    async def _due(self) -> list[str]:
-        """Sessions with items that there is reason to look at."""
+    async def _find_due(self) -> None:
+        """Add the sessions with items that there is reason to look at."""
+        version, looks = await self._store.data_version(), self._runtime.again.looks
+        is_again = looks != self._looks
+        if (
+            self._options.follows
+            and version == self._version
+            and not is_again
+            and not self._refusals.any_due()
+        ):
+            return
+        self._version, self._looks = version, looks
         wanted = [self._only] if self._only is not None else await self._with_items()
 
-        def counters() -> list[tuple[str, int]]:
-            return [(one, queue_state_rows.find_wake(one)) for one in wanted if queue_rows.has_items(one)]
+        def counters() -> dict[str, int]:
+            return {one: queue_state_rows.find_wake(one) for one in wanted if queue_rows.has_items(one)}
 
-        due = []
-        for session_id, counter in await self._store.read(counters):
-            if self._seen.get(session_id) != counter:
+        found = await self._store.read(counters)
+        for gone in self._left.keys() - found.keys():
+            del self._left[gone]
+            self._refusals.forget(gone)
+        for session_id, counter in found.items():
+            if session_id in self._running:
+                continue  # if it is woken meanwhile, its counter says so afterwards
+            left = self._left.get(session_id)
+            is_woken = self._seen.get(session_id) != counter
+            is_free_again = is_again and left is not None and left.reason == "busy"
+            if is_woken or is_free_again or self._refusals.is_due(session_id):
                 self._seen[session_id] = counter
-                due.append(session_id)
-        return due
+                self._due[session_id] = None
 
     async def _with_items(self) -> list[str]:
         found: list[str] = []
@@ -162,44 +230,64 @@ class _Drainer:
             if len(page) < _PAGE:
                 return found
 
-    async def _session(self, session_id: str) -> Left:
+    async def _session(self, session_id: str) -> SessionEnd:
         """Run a session's items until there is none to take."""
-        while not self._abort.is_tripped:
-            item = await claims.claim_next(self._store, self._runtime.owner, session_id, self._runtime.clock)
-            if item is None:
-                return Left(end=await self._why_none(session_id))
-            delivered = await deliver(
-                self._runtime,
-                Delivery(item=item, drainer=self._invocation),
-                DeliverySink(self._sink),
-                self._abort,
+        while not self._is_over:
+            end = await self._store.read(lambda: self._kept_by(session_id))
+            if end is not None:
+                self._refusals.put_off(session_id)
+                return end
+            item = await claims.claim_next(
+                self._store,
+                self._runtime.owner,
+                session_id,
+                self._runtime.clock,
+                rests=self._refusals.rests,
             )
-            self._on_delivered(delivered)
-            if delivered.outcome == "released":
-                return self._why_released(delivered.error)
-            result = delivered.result
-            has_failed = delivered.outcome == "dropped" or (result is not None and result.exit_code != 0)
-            if has_failed and self._options.stops_on_failure:
-                return Left(end="failed")
-        return Left(end="stopped")
+            if item is None:
+                self._refusals.put_off(session_id)
+                end = await self._store.read(lambda: self._kept_by(session_id))
+                return end or SessionEnd(reason="busy", why="another process is at work there")
+            end = await self._deliver(item)
+            if end is not None:
+                return end
+        return STOPPED
 
-    def _why_released(self, error: McodeError | None) -> Left:
-        if self._abort.is_tripped or error is None:
-            return Left(end="stopped")
-        return Left(end="busy" if isinstance(error, BusyError) else "cannot-run", error=error)
+    async def _deliver(self, item: QueueItem) -> SessionEnd | None:
+        """Run one item; why its session is left after it, if it is."""
+        name = item.id if self._only is None else None  # several may speak at once
+        delivered = await deliver(
+            self._runtime,
+            Delivery(item=item, drainer=self._invocation),
+            DeliverySink(self._sink, name=name),
+            self._abort,
+        )
+        if delivered.exit_code:
+            self._has_failed = True
+        if delivered.is_refused and delivered.error is not None:
+            if self._refusals.note(item, delivered.error):
+                self._on_delivered(delivered)
+            return REFUSED
+        self._refusals.forget(item.session_id)
+        self._on_delivered(delivered)
+        if delivered.outcome == "released":
+            end = await self._store.read(lambda: self._kept_by(item.session_id))
+            why = STOPPED.why if delivered.error is None else delivered.error.message
+            return STOPPED if self._abort.is_tripped else end or SessionEnd(reason="busy", why=why)
+        if delivered.exit_code and self._options.stops_on_failure:
+            return SessionEnd(reason="failed", why="a turn did not succeed (--stop-on-failure)")
+        return None
 
-    async def _why_none(self, session_id: str) -> SessionEnd:
-        def look() -> SessionEnd:
-            if not queue_rows.count_delivered(session_id):
-                return "empty"
-            return "paused" if queue_state_rows.find_pause(session_id) is not None else "busy"
-
-        return await self._store.read(look)
-
-    async def _change(self, version: int) -> None:
-        """Return when another process has changed the store, we are stopped, or dead ones may have left something."""
-        freed = self._runtime.again.changes
-        while not self._abort.is_tripped:
-            await asyncio.sleep(LOOK_S)
-            if self._runtime.again.changes != freed or await self._store.data_version() != version:
-                return
+    def _kept_by(self, session_id: str) -> SessionEnd | None:
+        """Why nothing can be taken from a session now, as far as can be seen; inside a transaction."""
+        if not queue_rows.count_delivered(session_id):
+            return EMPTY
+        if queue_state_rows.find_pause(session_id) is not None:
+            return PAUSED
+        first = queue_rows.first_queued(session_id)
+        if first is not None and self._refusals.rests(first):
+            return REFUSED
+        lock = turn_rows.find_lock(session_id)
+        if lock is not None and is_held(lock, self._runtime.owner, self._runtime.clock):
+            return SessionEnd(reason="busy", why=holder_line(lock.holder()))
+        return None

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from mcode_exec.errors import InvocationError
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.choice import Choice, choose
-from mcode_exec.executor.delivery import Delivery, prompt_of
+from mcode_exec.executor.delivery import Delivery, DrainerFlagsError, prompt_of
 from mcode_exec.executor.effort import Effort, effort_of, effort_of_fallback
 from mcode_exec.executor.models import ResolvedModel, check_distinct, resolve_model
 from mcode_exec.executor.prompt import Prompt
@@ -237,11 +238,17 @@ def _new_session(
 
 
 def _drainer_rules(delivery: Delivery, plan: TurnPlan) -> RuleSet:
-    """What the process that delivers an item would allow in that session itself."""
-    settings = resolving.settings_of(
-        structs.replace(delivery.drainer, agent=None, tools=None), plan.settings.config
-    )
-    _, rules = resolving.rule_set(settings, plan.agent, delivery.drainer, plan.session, is_new=False)
+    """What the process that delivers an item would allow in that session itself.
+
+    Raises: DrainerFlagsError, ConfigError.
+    """
+    try:
+        settings = resolving.settings_of(
+            structs.replace(delivery.drainer, agent=None, tools=None), plan.settings.config
+        )
+        _, rules = resolving.rule_set(settings, plan.agent, delivery.drainer, plan.session, is_new=False)
+    except InvocationError as error:
+        raise DrainerFlagsError(error.message) from error
     return rules
 
 

@@ -22,6 +22,7 @@ from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import queue
 from mcode_exec.turns.delivery import is_drained
+from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.words import check_words
 
 _PAGE = 500
@@ -35,6 +36,12 @@ class Line(Struct, frozen=True, kw_only=True):
     pauses: dict[str, Pause]
     #: sessions that a live process drains
     drained: frozenset[str]
+    #: by session, the last place of a live process that stands in line: it runs what is ahead of it
+    waiting: dict[str, int]
+
+    def is_run(self, item: QueueItem) -> bool:
+        """Whether a live process stands behind an item."""
+        return item.session_id in self.drained or item.position <= self.waiting.get(item.session_id, -1)
 
 
 class Changed(Struct, frozen=True, kw_only=True):
@@ -62,9 +69,18 @@ async def list_items(data_dir: str | None, env: Mapping[str, str], session: str 
                 items=items,
                 pauses={one: pause for one, pause in pauses.items() if pause is not None},
                 drained=frozenset(one for one in sessions if is_drained(one, runtime.owner)),
+                waiting=_last_waiting(items, runtime.owner),
             )
 
         return await runtime.store.read(look)
+
+
+def _last_waiting(items: list[QueueItem], owner: Owner) -> dict[str, int]:
+    last: dict[str, int] = {}
+    for item in items:
+        if item.waiter is not None and owner.is_alive(item.waiter):
+            last[item.session_id] = max(item.position, last.get(item.session_id, 0))
+    return last
 
 
 async def _items(runtime: Runtime, session_id: str | None) -> list[QueueItem]:

@@ -53,10 +53,6 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
             deleting=tuple(dict.fromkeys((*self.deleting, *other.deleting))),
         )
 
-    @property
-    def is_empty(self) -> bool:
-        return self == Report()
-
 
 async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report, Place | None]:
     """End what dead processes left, a batch of it; and where to go on.
@@ -117,8 +113,8 @@ class Again:
         self._runtime = runtime
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        #: how many looks have changed something
-        self.changes = 0
+        #: how many looks there were
+        self.looks = 0
 
     def start(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(AGAIN_S, self._begin)
@@ -128,10 +124,10 @@ class Again:
 
     async def _look(self) -> None:
         try:
-            report = await recover_all(self._runtime)
-            self.changes += not report.is_empty
+            await recover_all(self._runtime)
         except McodeError:
             pass  # a busy store: what is dead stays so, and the next look finds it
+        self.looks += 1
         self.start()
 
     async def stop(self) -> None:

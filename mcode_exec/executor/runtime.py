@@ -61,7 +61,8 @@ class Runtime:
         self._transport: HttpClient | None = None
         self._client: ModelClient | None = None
         self._catalogue: Catalogue | None = None
-        self._local: LocalServer | None = None
+        #: by file and model; two turns that begin at once start one server
+        self._local: dict[tuple[str | None, str], asyncio.Task[LocalServer]] = {}
         self._removing: asyncio.Task[None] | None = None
         #: what opening has ended of dead processes
         self.recovered = Report()
@@ -184,12 +185,14 @@ class Runtime:
 
     async def local_server(self, ref: ModelRef, provider: ProviderConfig | None) -> LocalServer:
         """The embedded server of a local model, started at the first call for it."""
-        if self._local is None:
+        path = provider.path if provider is not None else None
+        key = (path, ref.model_id)
+        starting = self._local.get(key)
+        if starting is None or (starting.done() and (starting.cancelled() or starting.exception())):
             from mcode_exec.providers.local import serve
 
-            path = provider.path if provider is not None else None
-            self._local = await serve(path, model_id=ref.model_id)
-        return self._local
+            starting = self._local[key] = asyncio.ensure_future(serve(path, model_id=ref.model_id))
+        return await asyncio.shield(starting)
 
     async def run(self, invocation: Invocation, sink: Sink, abort: AbortScope) -> Result:
         """Run one invocation to its one result, which the caller writes.
@@ -215,9 +218,12 @@ class Runtime:
         if self._transport is not None:
             await self._transport.close()
             self._transport = self._client = None
-        if self._local is not None:
-            await self._local.close()
-            self._local = None
+        for serving in self._local.values():
+            if serving.done() and not serving.cancelled() and not serving.exception():
+                await serving.result().close()
+            else:
+                serving.cancel()
+        self._local.clear()
         if self._store is not None:
             await self._store.close()
             self._store = None

@@ -150,7 +150,9 @@ async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest, unt
 def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
     """Raise what a rejection says to the caller."""
     session_id = request.session_id
-    if rejected.reason in ("invalid-session", "item-gone"):
+    if rejected.reason == "item-gone":  # its claim had run out, or it was taken back
+        raise BusyError(f"the item is not this process's to run any more; session {session_id} goes on")
+    if rejected.reason == "invalid-session":
         raise SessionError(f"there is no session {session_id} that could run")
     if rejected.reason == "ingress-conflict":
         raise SessionError(

@@ -18,10 +18,11 @@ from mcode_exec.executor.delivery import Delivery, deliver, payload_of
 from mcode_exec.executor.delivery_sink import DeliverySink
 from mcode_exec.executor.outcome import cancelled_before_turn, steered_into
 from mcode_exec.executor.preparation import Prepared
+from mcode_exec.executor.refusals import Refusals
 from mcode_exec.executor.submission import BUSY, Left, reject
-from mcode_exec.output.narration import of_delivered
+from mcode_exec.output.narration import reason_of
 from mcode_exec.output.sink import Sink
-from mcode_exec.records.event import TurnQueued
+from mcode_exec.records.event import Notice, TurnQueued
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.queue import QueueItem, Removal
 from mcode_exec.records.turn import Accepted, Replayed, TurnRequest
@@ -83,9 +84,9 @@ class _Waiter:
         self._abort = abort
         self._item = item
         self._told: int | None = None
-        #: what could not run here, item → digest, with why the newest could not: nothing changes until it does
-        self._refused: dict[str, str] = {}
-        self._why: str | None = None
+        #: what stands ahead and cannot be run here
+        self._refusals = Refusals(runtime.clock)
+        self._blocked_by: str | None = None
         self._until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
 
     async def wait(self, request: TurnRequest) -> Accepted | Replayed | Left:
@@ -104,8 +105,8 @@ class _Waiter:
             if self._runtime.clock.monotonic_s() >= self._until_s:
                 raise BusyError(
                     f"session {self._item.session_id} did not become free within the "
-                    f"{self._invocation.wait_timeout_s:g} s of --wait-timeout"
-                    f"{'; try again later' if self._why is None else f': {self._why}'}",
+                    f"{self._invocation.wait_timeout_s:g} s of --wait-timeout; "
+                    f"{self._blocked_by or 'try again later'}",
                     code=BUSY.get(admission.reason, "session_busy"),
                 )
             if admission.reason == "priority-blocked" and await self._dispatch():
@@ -131,25 +132,31 @@ class _Waiter:
             self._item.session_id,
             self._runtime.clock,
             before=self._item.position,
-            takes=lambda item: self._refused.get(item.id) != item.digest,
+            rests=self._refusals.rests,
         )
         if item is None:
             return False
-        self._sink.say(f"running {item.id}, which stands ahead")
+        if self._refusals.find(item) is None:
+            self._sink.say(f"running {item.id}, which stands ahead")
+        self._blocked_by = None
         delivery = Delivery(item=item, drainer=self._invocation)
         delivered = await deliver(self._runtime, delivery, DeliverySink(self._sink), self._abort)
-        self._sink.say(of_delivered(item.id, delivered.outcome, delivered.result, delivered.error))
-        if delivered.outcome != "released":
-            return True
-        error = delivered.error
-        if error is not None and not isinstance(error, BusyError):
-            self._refused[item.id] = item.digest
-            self._why = f"{item.id} stands ahead and cannot run here ({error.code})"
-            self._sink.say(
+        if delivered.is_refused and delivered.error is not None:
+            await self._refused(item, delivered.error)
+            return False
+        self._refusals.forget(item.session_id)
+        self._sink.say(delivered.sentence())
+        return delivered.outcome != "released"
+
+    async def _refused(self, item: QueueItem, error: McodeError) -> None:
+        """Say once what stands before us, and why it stays there."""
+        self._blocked_by = f"{item.id} stands ahead and cannot run here: {reason_of(error)}"
+        if self._refusals.note(item, error):
+            until = (
                 f"waiting until it is changed (`mcode queue edit {item.id}`), taken away "
                 f"(`mcode queue remove {item.id}`) or run by another process"
             )
-        return False
+            await self._sink.event(Notice(code="queue.blocked", message=f"{self._blocked_by}; {until}"))
 
     async def _say_position(self) -> None:
         item = self._item

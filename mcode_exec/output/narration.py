@@ -26,6 +26,7 @@ from mcode_exec.records.result import Result
 
 _LIMIT_NAMES = {"steps": "step limit", "cost": "cost limit", "tokens": "token limit", "timeout": "time limit"}
 _SHOWN_CHARS = 200
+_REASON_CHARS = 500  # the reason is all that is said, and ends with what to do
 
 
 def shell_quote(text: str) -> str:
@@ -116,24 +117,18 @@ def of_delivered(item_id: str, outcome: str, result: Result | None, error: Mcode
         took = format_duration(result.duration_ms / 1000)
         why = "" if result.error is None else f": {cut(result.error.message)} ({result.error.code})"
         return f"{item_id} {result.status} in {took} (turn {result.turn_id}){why}"
-    why = "" if error is None else f": {cut(error.message)} ({error.code})"
-    kept = "can never run and was taken out" if outcome == "dropped" else "could not run now and waits on"
-    return f"{item_id} {kept}{why}"
+    if error is None:
+        return f"{item_id} was stopped before it began, and waits on"
+    if outcome == "dropped":
+        kept = "can never run and was taken out"
+    else:
+        kept = f"could not run {'now' if error.retryable else 'here'} and waits on"
+    return f"{item_id} {kept}: {reason_of(error)}"
 
 
-#: why items of a session were left
-_LEFT = {
-    "busy": "another process is at work there",
-    "cannot-run": "the next one cannot run here",
-    "failed": "a turn did not succeed",
-    "paused": "the queue is paused",
-    "stopped": "this process was stopped",
-}
-
-
-def of_left(session_id: str, end: str) -> str:
-    """That items of a session were left, and why."""
-    return f"items of session {session_id} are left: {_LEFT.get(end, end)}"
+def reason_of(error: McodeError) -> str:
+    """Why something was not done, where that is part of a sentence."""
+    return f"{cut(error.message, _REASON_CHARS)} ({error.code})"
 
 
 def continue_line(session_id: str, program: str, flags: tuple[str, ...]) -> str:

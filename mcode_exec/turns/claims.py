@@ -27,12 +27,12 @@ async def claim_next(
     clock: Clock,
     *,
     before: int | None = None,
-    takes: Callable[[QueueItem], bool] | None = None,
+    rests: Callable[[QueueItem], bool] | None = None,
 ) -> QueueItem | None:
     """Claim the first item of a session, up to position `before`; None where there is none to take now.
 
     Nothing is taken from a paused queue, while another claim is live, or past somebody who stands in
-    line himself, nor an item that `takes` will not have.  What has expired goes.
+    line himself, or past an item that the caller leaves alone (`rests`).  What has expired goes.
     """
     token = _token()
 
@@ -44,7 +44,7 @@ async def claim_next(
         item = _first(session_id, clock.now_ms())
         if item is None or (before is not None and item.position >= before):
             return None
-        if takes is not None and not takes(item):
+        if rests is not None and rests(item):
             return None
         if any(owner.is_alive(waiter) for _, waiter in queue_rows.waiters(session_id, item.position)):
             return None
@@ -74,14 +74,19 @@ async def claim_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> 
     return await store.write(transaction)
 
 
-async def release(store: Store, item: QueueItem) -> bool:
-    """Give a claim back: the item is queued again, under a new turn id; False if the claim was not ours any more."""
+async def release(store: Store, item: QueueItem, *, wakes: bool = False) -> bool:
+    """Give a claim back: the item is queued again, under a new turn id; False if the claim was not ours any more.
+
+    `wakes`: others who drain may be able to run what we were not.
+    """
 
     def transaction() -> bool:
         now = queue_rows.find_item(item.id)
         if now is None or now.claim_token != item.claim_token:
             return False
         requeue(now)
+        if wakes:
+            queue_state_rows.wake(now.session_id)
         return True
 
     return await store.write(transaction)
@@ -94,6 +99,7 @@ async def drop(store: Store, item: QueueItem) -> bool:
         now = queue_rows.find_item(item.id)
         if now is None or now.claim_token != item.claim_token:
             return False
+        queue_state_rows.wake(now.session_id)
         return queue_rows.delete_item(item.id)
 
     return await store.write(transaction)

@@ -85,7 +85,7 @@ def test_who_waits_behind_an_item_that_cannot_run_tries_it_once(mcode: Mcode, pe
     wait = ("--session", session, "--when-busy", "wait")
     run = mcode.exec("now", *wait, "--wait-timeout", "2s").check(75)
     assert run.err.count(f"running {item}") == 1
-    assert f"{item} stands ahead and cannot run here (" in run.err
+    assert f"{item} stands ahead and cannot run here: " in run.err
     waiter = mcode.start("exec", "now", *wait)
     wait_until(lambda: b"waiting until it is changed" in waiter.err, "it is tried")
     mcode.run("queue", "remove", item).check()
