@@ -1,4 +1,4 @@
-"""`mcode queue drain` where items cannot be run, nobody reads, or others are at work: reasons and exit codes."""
+"""`mcode queue drain` where items cannot be run, or others are at work: reasons and exit codes."""
 
 from __future__ import annotations
 
