@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 Examples:
   mcode sessions watch mvs_1a2b3c4d                        until its turn has ended
   mcode sessions watch mvs_1a2b3c4d --follow --output-format jsonl
+  mcode sessions watch mvs_1a2b3c4d --after w1.7e.21.0     goes on behind a line
   mcode sessions watch --all --output-format jsonl         what sessions come, change and go""",
 )
 @click.argument("session", type=SESSION_ID, required=False)
 @click.option(
-    "--after", type=TEXT, metavar="MSG", help="Begin behind this message, not with the running turn."
+    "--after",
+    type=TEXT,
+    metavar="CURSOR|MSG",
+    help="Begin behind this line (its `cursor`) or message, not with the running turn.",
 )
 @click.option("--follow", is_flag=True, help="Go on when the turn has ended.")
 @click.option(
@@ -74,7 +78,7 @@ def watch(
         )
     )
     if not has_run and not told.count:
-        notice("nothing runs there; --follow waits, --after MSG shows what was")
+        notice("nothing runs there; --follow waits, --after CURSOR or MSG shows what was")
     return 0
 
 
@@ -84,7 +88,7 @@ class _Lines:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, session_id: str, turn_id: str, told: AnyEvent | DisplayMessage) -> None:
+    def __call__(self, session_id: str, turn_id: str, told: AnyEvent | DisplayMessage, cursor: str) -> None:
         from msgspec import structs
 
         from mcode_exec.output.encoding import to_json_line
@@ -99,6 +103,7 @@ class _Lines:
             timestamp_ms=time.time_ns() // 1_000_000,
             session_id=session_id,
             turn_id=turn_id,
+            cursor=cursor,
         )
         emit(to_json_line(stamped))
 
@@ -109,7 +114,7 @@ class _Text:
     def __init__(self) -> None:
         self.count = 0
 
-    def __call__(self, session_id: str, turn_id: str, told: AnyEvent | DisplayMessage) -> None:
+    def __call__(self, session_id: str, turn_id: str, told: AnyEvent | DisplayMessage, cursor: str) -> None:
         from mcode_exec.output.transcript import of_watched
 
         text = of_watched(told)

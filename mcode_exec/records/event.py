@@ -48,6 +48,8 @@ class Event(Struct, frozen=True, kw_only=True, rename="camel", tag_field="type")
     run_id: str | None = None
     session_id: str | None = None
     turn_id: str | None = None
+    #: where this line stands, for `sessions watch --after`; only there
+    cursor: str | UnsetType = UNSET
 
 
 class ExecStarted(Event, frozen=True, kw_only=True, tag="exec.started"):
@@ -71,12 +73,12 @@ class SessionResumed(Event, frozen=True, kw_only=True, tag="session.resumed"):
 
 
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn.started"):
-    """The turn was admitted and its user message committed."""
+    """The turn was admitted and its user message committed; None is what `sessions watch` cannot know."""
 
-    model: ModelRef
+    model: ModelRef | None
     accepted_sequence: int
-    sandbox: SandboxInfo
-    permission: str
+    sandbox: SandboxInfo | None
+    permission: str | None
 
 
 class ItemStarted(Event, frozen=True, kw_only=True, tag="item.started"):

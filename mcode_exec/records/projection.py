@@ -19,14 +19,12 @@ from mcode_exec.records.event import (
     ItemCompleted,
     ItemDiscarded,
     ItemStarted,
-    ItemToolCall,
     ItemType,
     ItemUpdated,
     LlmRetry,
     ModelSwitched,
     Notice,
     PermissionDenied,
-    SteerAccepted,
 )
 from mcode_exec.records.frame import (
     AttemptVoided,
@@ -47,6 +45,7 @@ from mcode_exec.records.history import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from mcode_exec.records.items import call_item, item_of_part, steer_of
 from mcode_exec.records.message import (
     DisplayMessage,
     FilePart,
@@ -137,19 +136,6 @@ def _state_of(part: ToolPart, result: ToolResultBlock) -> ToolState:
     )
 
 
-def todo_text(arguments: dict[str, object]) -> str:
-    """A todo list as lines for people: `[x] done`, `[>] in progress`, `[ ] pending`."""
-    marks = {"completed": "[x]", "in_progress": "[>]", "cancelled": "[-]"}
-    todos = arguments.get("todos")
-    if not isinstance(todos, list):
-        return ""
-    return "\n".join(
-        f"{marks.get(str(todo.get('status')), '[ ]')} {todo.get('content', '')}"
-        for todo in todos
-        if isinstance(todo, dict)
-    )
-
-
 class EventProjector:
     """Turns frames and display messages into events; keeps which items are open and which are done."""
 
@@ -186,7 +172,7 @@ class EventProjector:
             )
         elif isinstance(fact, ToolRunning):
             yield ItemUpdated(
-                item=_call_item(
+                item=call_item(
                     item_id(fact.message_id, fact.index), fact.call_id, fact.tool, fact.input, "running"
                 )
             )
@@ -238,47 +224,28 @@ class EventProjector:
                 yield from self._steer(message)
                 continue
             for part in message.parts:
-                if isinstance(part, TextPart | ReasoningPart):
-                    kind: ItemType = "agent_message" if isinstance(part, TextPart) else "reasoning"
-                    yield from self._complete(
-                        Item(id=item_id(message.id, part.index), type=kind, content=part.text)
-                    )
-                elif isinstance(part, ToolPart):
-                    yield from self._tool_part(message.id, part)
+                item = item_of_part(message.id, part)
+                if item is not None:
+                    yield from self._item(part, item)
 
     def _steer(self, message: DisplayMessage) -> Iterator[AnyEvent]:
         if message.steered_by is None or message.id in self._done:
             return
         self._done.add(message.id)
-        text = "".join(part.text for part in message.parts if isinstance(part, TextPart))
-        yield SteerAccepted(text=text)
+        yield steer_of(message)
 
-    def _tool_part(self, message_id: str, part: ToolPart) -> Iterator[AnyEvent]:
-        key = item_id(message_id, part.index)
-        state = part.state
-        if key in self._done:
+    def _item(self, part: Part, item: Item) -> Iterator[AnyEvent]:
+        if not isinstance(part, ToolPart):
+            yield from self._complete(item)
+        elif item.id in self._done:
             return
-        if isinstance(state, ToolPending):
-            if key not in self._open:
-                self._calls[part.call_id] = (key, part.tool, state.input)
-                item = _call_item(key, part.call_id, part.tool, state.input, "pending")
-                self._open[key] = item.type
-                yield ItemStarted(item=item)
-            return
-        self._calls.pop(part.call_id, None)
-        failed = isinstance(state, ToolError)
-        yield from self._complete(
-            _call_item(
-                key,
-                part.call_id,
-                part.tool,
-                state.input,
-                state.kind if isinstance(state, ToolError) else "completed",
-                output=None if failed else getattr(state, "output", None),
-                error=state.error if isinstance(state, ToolError) else None,
-                duration_ms=state.duration_ms,
-            )
-        )
+        elif not isinstance(part.state, ToolPending):
+            self._calls.pop(part.call_id, None)
+            yield from self._complete(item)
+        elif item.id not in self._open:
+            self._calls[part.call_id] = (item.id, part.tool, part.state.input)
+            self._open[item.id] = item.type
+            yield ItemStarted(item=item)
 
     def _result(self, block: ToolResultBlock) -> Iterator[AnyEvent]:
         found = self._calls.pop(block.call_id, None)
@@ -295,7 +262,7 @@ class EventProjector:
                 else "error"
             )
         yield from self._complete(
-            _call_item(
+            call_item(
                 key,
                 block.call_id,
                 tool,
@@ -320,28 +287,3 @@ class EventProjector:
             del self._open[key]
             yield ItemDiscarded(item_id=key, reason=reason)
         self._calls.clear()
-
-
-def _call_item(
-    key: str,
-    call_id: str,
-    tool: str,
-    arguments: dict[str, object],
-    status: CallStatus,
-    *,
-    output: str | None = None,
-    error: str | None = None,
-    duration_ms: int | None = None,
-) -> Item:
-    call = ItemToolCall(
-        id=call_id,
-        name=tool,
-        input=arguments,
-        status=status,
-        output=output,
-        error=error,
-        duration_ms=duration_ms,
-    )
-    if tool == "todo_write":
-        return Item(id=key, type="todo_list", content=todo_text(arguments), tool_call=call)
-    return Item(id=key, type="tool_call", tool_call=call)

@@ -82,8 +82,11 @@ def messages_before(session_id: str, before_row: int | None, limit: int) -> list
     return [(row, _decode(data)) for row, data in reversed(rows)]
 
 
-def newest_row(session_id: str) -> int:
+def newest_row(session_id: str, *, before: int | None = None) -> int:
+    """The newest row of a session, or of those before one; 0: there is none."""
     query = Messages.select(fn.MAX(Messages.row)).where(Messages.session_id == session_id)
+    if before is not None:
+        query = query.where(Messages.row < before)
     return next((int(row or 0) for (row,) in tuples(query)), 0)
 
 
@@ -94,31 +97,53 @@ def first_row_of_turn(session_id: str, turn_id: str) -> int | None:
     return next((row for (row,) in tuples(query)), None)
 
 
-def revision_behind(session_id: str, row: int) -> int:
-    """The revision after which everything behind a row is told, and as little as can be of what is not."""
-    query = Messages.select(fn.MIN(Messages.revision)).where(
-        (Messages.session_id == session_id) & (Messages.row > row)
-    )
-    first = next((revision for (revision,) in tuples(query)), None)
-    return newest_revision(session_id) if first is None else int(first) - 1
-
-
-def newest_revision(session_id: str) -> int:
-    query = Messages.select(fn.MAX(Messages.revision)).where(Messages.session_id == session_id)
-    return next((int(revision or 0) for (revision,) in tuples(query)), 0)
-
-
-def messages_changed(
-    session_id: str, after_revision: int, limit: int
-) -> list[tuple[int, int, DisplayMessage]]:
-    """(row, revision, message) of what was written or changed after a revision, in the order of the changes."""
-    query = (
-        Messages.select(Messages.row, Messages.revision, Messages.data)
-        .where((Messages.session_id == session_id) & (Messages.revision > after_revision))
-        .order_by(Messages.revision)
+_SIZES = Statement(
+    lambda session_id, after_row, limit: (
+        Messages.select(Messages.row, fn.LENGTH(Messages.data))
+        .where((Messages.session_id == session_id) & (Messages.row > after_row))
+        .order_by(Messages.row)
         .limit(limit)
-    )
-    return [(row, revision, _decode(data)) for row, revision, data in tuples(query)]
+    ),
+    *(str, int, int),
+)
+_BETWEEN = Statement(
+    lambda session_id, after_row, last_row: (
+        Messages.select(Messages.row, Messages.revision, Messages.data)
+        .where((Messages.session_id == session_id) & (Messages.row > after_row) & (Messages.row <= last_row))
+        .order_by(Messages.row)
+    ),
+    *(str, int, int),
+)
+_AT = Statement(
+    lambda session_id, row, after_revision: Messages.select(Messages.revision, Messages.data).where(
+        (Messages.row == row) & (Messages.session_id == session_id) & (Messages.revision > after_revision)
+    ),
+    *(str, int, int),
+)
+
+
+def messages_behind(
+    session_id: str, after_row: int, limit: int, most_bytes: int
+) -> tuple[list[tuple[int, int, DisplayMessage]], bool]:
+    """(row, revision, message) behind a row, in order of commitment, and whether that is all.
+
+    At most `limit`, and beyond the first no more than `most_bytes` of them.
+    """
+    sizes = _SIZES.tuples(session_id, after_row, limit + 1)
+    last, total, count = after_row, 0, 0
+    for row, size in sizes[:limit]:
+        total += size
+        if count and total > most_bytes:
+            break
+        last, count = row, count + 1
+    rows = _BETWEEN.tuples(session_id, after_row, last) if count else []
+    return [(row, revision, _decode(data)) for row, revision, data in rows], count == len(sizes)
+
+
+def message_at(session_id: str, row: int, after_revision: int) -> tuple[int, DisplayMessage] | None:
+    """The revision and the message of a row, if it has changed since a revision."""
+    found = _AT.tuples(session_id, row, after_revision)
+    return next(((revision, _decode(data)) for revision, data in found), None)
 
 
 _USAGE_COLUMNS: dict[str, type] = {

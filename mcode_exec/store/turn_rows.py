@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from peewee import fn
 
 from mcode_exec.records.turn import Holder, LockKind, Receipt
 from mcode_exec.store.statement import Statement
@@ -129,14 +130,6 @@ def find_request(scope: str, request_id: str) -> Receipt | None:
     return next((find_receipt(turn_id) for (turn_id,) in tuples(query)), None)
 
 
-def receipts_after(session_id: str, sequence: int, limit: int) -> list[Receipt]:
-    """Receipts of a session behind a sequence number, oldest first."""
-    query = TurnReceipts.select().where(
-        (TurnReceipts.session_id == session_id) & (TurnReceipts.sequence > sequence)
-    )
-    return [_receipt(row) for row in dicts(query.order_by(TurnReceipts.sequence).limit(limit))]
-
-
 def newest_receipts(session_id: str, before: int | None, limit: int) -> list[Receipt]:
     """Receipts of a session without their results, newest first, those before a sequence number."""
     fields = [getattr(TurnReceipts, name) for name in Receipt.__struct_fields__ if name != "result"]
@@ -145,6 +138,58 @@ def newest_receipts(session_id: str, before: int | None, limit: int) -> list[Rec
         query = query.where(TurnReceipts.sequence < before)
     rows = dicts(query.order_by(TurnReceipts.sequence.desc()).limit(limit))
     return [_receipt({**row, "result": None}) for row in rows]
+
+
+class Turn(Struct, frozen=True):
+    """That a turn was accepted, and whether it has ended."""
+
+    sequence: int
+    turn_id: str
+    is_settled: bool
+
+
+def _turns(condition: Any) -> Any:
+    columns = (TurnReceipts.sequence, TurnReceipts.turn_id, TurnReceipts.settled_ms.is_null(False))
+    return TurnReceipts.select(*columns).where(condition).order_by(TurnReceipts.sequence)
+
+
+_TURNS_AFTER = Statement(
+    lambda session_id, sequence, limit: _turns(
+        (TurnReceipts.session_id == session_id) & (TurnReceipts.sequence > sequence)
+    ).limit(limit),
+    *(str, int, int),
+)
+_TURN_AT = Statement(
+    lambda session_id, sequence: _turns(
+        (TurnReceipts.session_id == session_id) & (TurnReceipts.sequence == sequence)
+    ),
+    *(str, int),
+)
+_TURN_NAMED = Statement(lambda turn_id: _turns(TurnReceipts.turn_id == turn_id), str)
+
+
+def _as_turns(rows: list[tuple[Any, ...]]) -> list[Turn]:
+    return [Turn(sequence, turn_id, bool(is_settled)) for sequence, turn_id, is_settled in rows]
+
+
+def turns_after(session_id: str, sequence: int, limit: int) -> list[Turn]:
+    """Turns of a session behind a sequence number, oldest first."""
+    return _as_turns(_TURNS_AFTER.tuples(session_id, sequence, limit))
+
+
+def turn_at(session_id: str, sequence: int) -> Turn | None:
+    """The turn of a sequence number, if it is one of this session."""
+    return next(iter(_as_turns(_TURN_AT.tuples(session_id, sequence))), None)
+
+
+def turn_named(turn_id: str) -> Turn | None:
+    return next(iter(_as_turns(_TURN_NAMED.tuples(turn_id))), None)
+
+
+def newest_sequence(session_id: str) -> int:
+    """The sequence number of a session's newest turn; 0: it has none."""
+    query = TurnReceipts.select(fn.MAX(TurnReceipts.sequence)).where(TurnReceipts.session_id == session_id)
+    return next((int(sequence or 0) for (sequence,) in tuples(query)), 0)
 
 
 _INSERT_RECEIPT = Statement(

@@ -15,7 +15,7 @@ from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.steps import forever, say, status
 
-TURNS = 15
+TURNS = 30
 REFUSED = status(400, {"error": {"message": "no"}})
 
 
@@ -36,8 +36,9 @@ def receipts(mcode: Mcode) -> list[tuple[str, str]]:
 
 
 def test_a_slow_reader_is_told_every_end_in_order(mcode: Mcode, peer: Peer) -> None:
-    steps = [REFUSED if number % 3 == 1 else say(f"answer {number} " * 900) for number in range(1, TURNS)]
-    peer.script(say("begun"), *steps)
+    killed = range(5, TURNS, 7)
+    said = [number for number in range(1, TURNS) if number not in killed]
+    peer.script(say("begun"), *(REFUSED if n % 3 == 1 else say(f"answer {n} " * 900) for n in said))
     session = mcode.exec("begin", *JSON).check().result["sessionId"]
     read, write = os.pipe()
     after = ("--after", first_message(mcode), "--follow")  # whenever the watcher begins
@@ -46,7 +47,8 @@ def test_a_slow_reader_is_told_every_end_in_order(mcode: Mcode, peer: Peer) -> N
     wait_until(lambda: _waits(watching.pid), "it does not begin")
     os.kill(watching.pid, signal.SIGSTOP)
     for number in range(1, TURNS):
-        mcode.exec(f"prompt {number}", "--session", session, *JSON)
+        env = {"MCODE_FAULT": "after-admission"} if number in killed else None
+        mcode.exec(f"prompt {number}", "--session", session, *JSON, env=env)
     os.kill(watching.pid, signal.SIGCONT)
     out = b""
     while out.count(b'"type":"turn.completed"') + out.count(b'"type":"turn.failed"') < TURNS:

@@ -121,7 +121,13 @@ def queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "changes of sessions", lambda: session_rows.changes_after(5, 10)
     yield "newest change", session_rows.newest_change
     yield "oldest change", session_rows.oldest_change
-    yield "messages changed", lambda: message_rows.messages_changed("s", 5, 10)
+    yield "messages behind", lambda: message_rows.messages_behind("s", 5, 10, 1000)
+    yield "message at", lambda: message_rows.message_at("s", 5, 1)
+    yield "row before", lambda: message_rows.newest_row("s", before=5)
+    yield "turns after", lambda: turn_rows.turns_after("s", 5, 10)
+    yield "turn at", lambda: turn_rows.turn_at("s", 5)
+    yield "turn named", lambda: turn_rows.turn_named("t")
+    yield "newest turn", lambda: turn_rows.newest_sequence("s")
     yield "last message", lambda: message_rows.last_message("s", "user")
     yield "message", lambda: message_rows.find_message("s", "m")
     yield "lock", lambda: turn_rows.find_lock("s")
