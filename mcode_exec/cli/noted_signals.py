@@ -57,3 +57,11 @@ def default_interrupt() -> None:
     """For commands that have nothing to settle: Ctrl-C ends them quietly, and a script's background job as well."""
     for signum in _ALWAYS:
         signal.signal(signum, signal.SIG_DFL)
+    if os.getpid() == 1:
+        for signum in NotedSignals().signals:
+            signal.signal(signum, end_as_init)
+
+
+def end_as_init(signum: int, _frame: object) -> None:
+    """The default action, which the kernel does not take against pid 1."""
+    os._exit(128 + signum)

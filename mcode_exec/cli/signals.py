@@ -11,12 +11,11 @@ import os
 import signal
 from typing import TYPE_CHECKING, NoReturn
 
-from mcode_exec.cli.noted_signals import SAME_S
+from mcode_exec.cli.noted_signals import SAME_S, end_as_init
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
-    from types import FrameType
 
     from mcode_exec.cli.noted_signals import NotedSignals
 
@@ -62,11 +61,7 @@ class SignalDoor:
         """The next signal is the second: the kernel ends the process, even if Python is stuck."""
         for signum in self._signals:
             loop.remove_signal_handler(signum)
-            signal.signal(signum, signal.SIG_DFL if os.getpid() != 1 else _end_as_init)
-
-
-def _end_as_init(signum: int, _frame: FrameType | None) -> None:
-    os._exit(128 + signum)  # the kernel takes no default action against pid 1
+            signal.signal(signum, signal.SIG_DFL if os.getpid() != 1 else end_as_init)
 
 
 def die_by(signum: int) -> NoReturn:
