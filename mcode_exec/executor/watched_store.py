@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from mcode_exec import paths
 from mcode_exec.clock import Clock, SystemClock
+from mcode_exec.errors import StoreFailedError
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.store.database import Store
+from mcode_exec.store.looking import check_schema
 from mcode_exec.turns.owner import is_alive
 
 LOOK_S = 0.05  # between two looks whether another process has changed the store
@@ -24,6 +27,7 @@ class Watched:
         self._clock = clock
         self._rest = rest
         self._version = -1
+        self._file = _identity(store.path)
 
     def is_alive(self, owner: str) -> bool:
         """Whether the process of an owner token lives."""
@@ -34,18 +38,34 @@ class Watched:
         self._version = -1
 
     async def change(self, most_s: float | None = None) -> None:
-        """Return when the store has changed since this last returned, or after `most_s`."""
+        """Return when the store has changed since this last returned, or after `most_s`.
+
+        Raises: StoreFailedError where its file has gone, or a newer mcode has made it its own.
+        """
         until_s = None if most_s is None else self._clock.monotonic_s() + most_s
         while True:
             # Asked before anything is read: what is committed meanwhile is the next change.
             version = await self.store.data_version()
             if version != self._version:
+                await self.store.read(lambda: check_schema(self.store.path))
                 self._version = version
                 return
+            if _identity(self.store.path) != self._file:
+                raise StoreFailedError(
+                    f"the store {self.store.path} was moved or removed while it was watched"
+                )
             if until_s is not None and self._clock.monotonic_s() >= until_s:
                 return
             self._rest()
             await asyncio.sleep(LOOK_S)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 @asynccontextmanager

@@ -52,6 +52,11 @@ def follow(path: str) -> peewee.SqliteDatabase | None:
     return database
 
 
+def check_schema(path: str) -> None:
+    """Raise StoreFailedError if a newer mcode has changed the tables of the open store since; inside a read."""
+    migrations.check_identity(tables.Sessions._meta.database, path)
+
+
 def _is_known(database: peewee.SqliteDatabase, path: str) -> bool:
     """Whether there is a store of our schema; False where nothing was written yet."""
     version = _version(database, path)
