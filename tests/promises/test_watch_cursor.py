@@ -42,12 +42,12 @@ def test_behind_every_line_the_rest_is_told(mcode: Mcode, peer: Peer) -> None:
 
 def mixed_session(mcode: Mcode, peer: Peer) -> str:
     """Answered, refused, killed before and after their prompt, with calls that ended and one that never did."""
-    peer.script(
-        say("one"), two_calls("echo a", "echo b"), say("two"), status(400, {"error": {"message": "no"}})
-    )
+    refused = status(400, {"error": {"message": "no"}})
+    peer.script(say("one"), two_calls("echo a", "echo b"), say("two"), refused, say("retried"))
     session: str = mcode.exec("begin", *JSON).check().result["sessionId"]
     mcode.exec("calls", "--session", session).check()
     mcode.exec("refused", "--session", session)
+    mcode.run("retry", session).check()  # its prompt's row becomes one of this turn
     mcode.may_leave_processes = True
     for fault in ("after-admission", "after-prompt"):
         assert mcode.exec("lost", "--session", session, env={"MCODE_FAULT": fault}).code == -signal.SIGKILL

@@ -26,6 +26,7 @@ from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.running import Running
 from tests.support.steps import Step, call, forever, say
+from tests.torture.watchers import Watcher
 
 #: every point at which something is committed; the later passes of those that a turn passes several times
 POINTS = (
@@ -66,6 +67,8 @@ class Tally:
     queued: int = 0
     steered: int = 0
     stopped: int = 0
+    #: turns whose end was told to a watcher
+    watched: int = 0
     #: processes that were asleep while their lease ran out
     overslept: int = 0
     #: seconds, in tenths, in which nobody but us could write
@@ -87,6 +90,7 @@ class Storm:
     queued: dict[str, list[str]] = field(default_factory=dict)
     #: words that a running turn was said to take
     steered: set[str] = field(default_factory=set)
+    watchers: list[Watcher] = field(default_factory=list)
     numbers: int = 0
 
     def __post_init__(self) -> None:
@@ -99,12 +103,15 @@ class Storm:
             made = self.mcode.exec("begin", *JSON).check().result
             self.sessions.append(made["sessionId"])
             self.queued[made["sessionId"]] = []
+            self.watchers.append(Watcher(self.mcode, made["sessionId"]))
         return self
 
     # a wave
 
     def wave(self, commands: int, kills: int) -> None:
         """Run `commands` at once, of which `kills` die."""
+        for watcher in self.watchers:
+            watcher.begin()
         doomed = set(self.random.sample(range(commands), kills))
         begun = [self._start(number in doomed) for number in range(commands)]
         started = [one for one in begun if one is not None]
@@ -113,6 +120,9 @@ class Storm:
         for _ in range(3):
             time.sleep(self.random.random() * 0.1)
             self._sleep(started)
+        watcher = self.random.choice(self.watchers)
+        watcher.end(signal.SIGKILL)
+        watcher.begin()
         for one in started:
             if one.dies and self.random.random() < 0.3:
                 time.sleep(self.random.random() * 0.1)
@@ -213,7 +223,11 @@ class Storm:
             self.mcode.exec("calm", "--session", session, *JSON).check()
 
     def check(self) -> None:
-        """One truth in the store, and it is what the commands said."""
+        """One truth in the store, and it is what the commands said and the watchers were told."""
+        for watcher in self.watchers:
+            if watcher.running is not None:
+                watcher.check()
+        self.tally.watched = sum(watcher.count_ends() for watcher in self.watchers)
         query = self.mcode.query
         assert query("PRAGMA integrity_check") == [{"integrity_check": "ok"}]
         assert query("SELECT * FROM session_locks") == []

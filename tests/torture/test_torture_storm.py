@@ -23,6 +23,7 @@ def test_a_storm_of_kills_leaves_one_truth(tmp_path: Path, peer: Peer) -> None:
             storm_.check()
         assert storm_.tally.kills
         assert storm_.tally.answered
+        assert storm_.tally.watched
     finally:
         storm_.mcode.close()
 
