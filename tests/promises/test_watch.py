@@ -9,7 +9,7 @@ from typing import Any
 from tests.promises.test_when_busy import busy_session, echo, wait_until
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
-from tests.support.steps import Gate, call, forever, gated, say
+from tests.support.steps import Gate, call, forever, gated, say, status, think
 
 JSON = ("--output-format", "json")
 LINES = ("--output-format", "jsonl")
@@ -127,3 +127,29 @@ def _is_open(mcode: Mcode, pid: int) -> bool:
         return False
     time.sleep(0.2 if found else 0)
     return found
+
+
+def test_what_is_shown_to_people_cannot_act_on_their_terminal(mcode: Mcode, peer: Peer) -> None:
+    acts = "a\x1b[31mred\x1b]0;title\x07\u202e\x9bm\x08"
+    peer.script(
+        think(acts) + say(acts), call("bash", {"command": f"echo '{acts}'"}), say("done"), status(400, acts)
+    )
+    session = mcode.exec(acts, *JSON).check().result["sessionId"]
+    mcode.exec("call", "--session", session, "--title", acts).check()
+    mcode.exec("refused", "--session", session)
+    first = mcode.query("SELECT id FROM messages ORDER BY row LIMIT 1")[0]["id"]
+    out = mcode.run("sessions", "watch", session, "--after", first).check().out
+    assert "red" in out
+    assert not {character for character in out if character in "\x1b\x07\x08\x9b\u202e"}
+
+
+def test_a_line_of_five_mebibytes_is_one_line(mcode: Mcode, peer: Peer) -> None:
+    long = "long " * (1024 * 1024)
+    peer.script(say("short"), say(long), say("short"))
+    session = mcode.exec("one", *JSON).check().result["sessionId"]
+    for text in ("two", "three"):
+        mcode.exec(text, "--session", session).check()
+    first = mcode.query("SELECT id FROM messages ORDER BY row LIMIT 1")[0]["id"]
+    events = lines(mcode.run("sessions", "watch", session, "--after", first, *LINES).check().out_bytes)
+    texts = [event["item"]["content"] for event in events if event["type"] == "item.completed"]
+    assert texts == ["short", long, "short"]
