@@ -7,6 +7,7 @@
     │   └── PriceUnknownError       --max-cost without a price
     ├── KeyMissingError             the provider has no key                       77
     ├── SessionError                the session or workspace does not fit          4
+    │   └── SessionDeletingError    it is being deleted
     ├── BusyError                   admission was rejected, try later             75
     ├── ModelCallError              a model call failed, by class                 69, 77, 4, 3
     ├── TurnFailedError             the loop itself gave up (doom loop, …)         4
@@ -93,6 +94,18 @@ class SessionError(McodeError):
     code = "session_not_found"
     category = "admission"
     exit_code = 4
+
+
+class SessionDeletingError(SessionError):
+    """The session is being deleted: no turn is admitted any more."""
+
+    code = "session_deleting"
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(
+            f"session {session_id} is being deleted; `mcode doctor --locks` shows who began it and what it waits "
+            "for, `mcode recover` goes on with what was cut short"
+        )
 
 
 class BusyError(McodeError):

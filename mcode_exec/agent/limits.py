@@ -14,6 +14,7 @@ from typing import NoReturn
 from mcode_exec.agent.ports import Limits
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import LimitReachedError
+from mcode_exec.plurals import counted
 from mcode_exec.records.model import ModelInfo
 from mcode_exec.records.result import LimitHit
 
@@ -23,7 +24,8 @@ _CODES = {"steps": "LIMIT_STEPS", "cost": "LIMIT_COST", "tokens": "LIMIT_TOKENS"
 def check_before_call(limits: Limits, state: TurnState) -> None:
     """Raise LimitReachedError if the next step may not start."""
     if limits.max_steps is not None and state.steps >= limits.max_steps:
-        _reached(limits, state, "steps", str(limits.max_steps), f"{state.steps} steps were made")
+        made = counted(state.steps, "step was made", "steps were made")
+        _reached(limits, state, "steps", str(limits.max_steps), made)
     check_spending(limits, state)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from mcode_exec.errors import TurnFailedError
+from mcode_exec.plurals import counted
 
 REMIND_AT = 3
 END_AT_WHEN_ALLOWED = 5
@@ -84,7 +85,7 @@ class LoopGuard:
         self._broken_steps = self._broken_steps + 1 if is_broken else 0
         if self._broken_steps >= MAX_BROKEN_STEPS:
             raise TurnFailedError(
-                f"the model sent tool calls with unreadable arguments in {self._broken_steps} steps in a row"
+                f"the model sent tool calls with unreadable arguments in {counted(self._broken_steps, 'step')} in a row"
             )
 
 

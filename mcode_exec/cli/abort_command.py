@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mcode_exec.cli.flag_types import DURATION, SESSION_ID, TURN_ID
-from mcode_exec.cli.list_options import await_result, data_dir, emit, notice
+from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, notice
 from mcode_exec.durations import format_duration
 
 if TYPE_CHECKING:
@@ -63,10 +63,8 @@ def command(
     )
     code = _EXIT_CODES[stopped.outcome]
     if output_format == "json":
-        from mcode_exec.output.encoding import to_json_line
-
         row = {"sessionId": stopped.session_id, "turnId": stopped.turn_id, "outcome": stopped.outcome}
-        emit(to_json_line({"schemaVersion": 1, **row, "exitCode": code}))
+        emit_document(None, {**row, "exitCode": code})
     else:
         emit(f"{stopped.outcome}\n".encode())
         notice(_sentence(stopped, turn_id))

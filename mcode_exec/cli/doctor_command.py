@@ -9,7 +9,7 @@ import click
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 
 _COLUMNS = {"state": "", "name": "CHECK", "detail": "DETAIL"}
-
+_CHECK_FIELDS = ("state", "name", "ok", "detail")
 
 _LOCK_COLUMNS = {
     "what": "WHAT",
@@ -32,10 +32,12 @@ _LOCK_COLUMNS = {
 Examples:
   mcode doctor
   mcode doctor --model acme/big-1
-  mcode doctor --locks         who holds which session, and why it is believed alive or dead""",
+  mcode doctor --locks         who holds or deletes which session, and why it is believed alive or dead""",
 )
 @click.option(
-    "--locks", is_flag=True, help="Instead: locks, claims, places in line, drainers; nothing is changed."
+    "--locks",
+    is_flag=True,
+    help="Instead: locks, claims, places in line, drainers, deletions; nothing is changed.",
 )
 @click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
 @click.option(
@@ -77,7 +79,7 @@ def command(
         lines = (f"{row['state']:<4}  {row['name']:<{width}}  {escape(str(row['detail']))}\n" for row in rows)
         emit("".join(lines).encode("utf-8", "replace"))
     else:
-        emit(render(rows, output_format, name="checks", columns=_COLUMNS))
+        emit(render(rows, output_format, name="checks", fields=_CHECK_FIELDS, columns=_COLUMNS))
     return 4 if any(check.ok is False for check in checks) else 0
 
 
@@ -85,8 +87,8 @@ def _show_locks(data_dir: str | None, output_format: str) -> int:
     """Pid and host are for people; whether a holder lives is told by its liveness file alone."""
     import msgspec
 
-    from mcode_exec.executor.locks import held_locks
-    from mcode_exec.output.tables import render
+    from mcode_exec.executor.locks import Held, held_locks
+    from mcode_exec.output.tables import field_names, render
     from mcode_exec.output.transcript import local_time
 
     rows = [msgspec.to_builtins(held) for held in await_result(held_locks(data_dir, os.environ))]
@@ -96,5 +98,5 @@ def _show_locks(data_dir: str | None, output_format: str) -> int:
             row["until"] = local_time(row["untilMs"]) if row["untilMs"] is not None else None
         if not rows:
             notice("nothing is held")
-    emit(render(rows, output_format, name="locks", columns=_LOCK_COLUMNS))
+    emit(render(rows, output_format, name="locks", fields=field_names(Held), columns=_LOCK_COLUMNS))
     return 0

@@ -6,7 +6,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING
 
-from mcode_exec.output.encoding import to_json_line
+from mcode_exec.output.encoding import document, to_json_line
 from mcode_exec.output.outline import outline
 from mcode_exec.output.writer import write_fully
 
@@ -24,5 +24,5 @@ def show(invocation: Invocation) -> int:
     if invocation.output_format == "text":
         write_fully(1, redact(outline(described)).encode("utf-8", "replace"))
     else:
-        write_fully(1, to_json_line({"type": "exec.dryRun", **described}, redact))
+        write_fully(1, to_json_line(document("exec.dryRun", described), redact))
     return 0

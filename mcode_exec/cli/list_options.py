@@ -6,7 +6,7 @@ stream, nothing to settle, and end on a closed pipe with 141.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -64,6 +64,15 @@ def emit(data: bytes) -> None:
     from mcode_exec.output.writer import write_fully
 
     write_fully(1, data)
+
+
+def emit_document(
+    kind: str | None, fields: Mapping[str, Any], mask: Callable[[str], str] | None = None
+) -> None:
+    """Write one JSON object that programs read: what it is, and by which version of its shape."""
+    from mcode_exec.output.encoding import document, to_json_line
+
+    emit(to_json_line(document(kind, fields), mask))
 
 
 def check_reader() -> None:

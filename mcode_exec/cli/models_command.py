@@ -57,8 +57,8 @@ def command(
     """
     from msgspec import to_builtins
 
-    from mcode_exec.executor.listing import list_models
-    from mcode_exec.output.tables import render
+    from mcode_exec.executor.listing import ModelRow, list_models
+    from mcode_exec.output.tables import field_names, render
 
     if provider is not None and flag is not None and provider != flag:
         raise click.UsageError(f"PROVIDER ({provider!r}) and --provider ({flag!r}) name two providers.")
@@ -74,7 +74,7 @@ def command(
         )
     )
     rows = [to_builtins(row) for row in listing.rows]
-    emit(render(rows, output_format, name="models", columns=_COLUMNS))
+    emit(render(rows, output_format, name="models", fields=field_names(ModelRow), columns=_COLUMNS))
     is_table = output_format == "table"
     if not rows and is_table:
         named = flag if provider is None else provider

@@ -13,7 +13,7 @@ from mcode_exec.cli.exec_flags import options_named, values_of_absent
 from mcode_exec.cli.flag_types import DURATION, KEY, SESSION_ID, TEXT, Count, ItemId
 from mcode_exec.cli.grouped_command import GroupedCommand
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
-from mcode_exec.cli.queue_rows import COLUMNS, row_of, rows_of, tell_state
+from mcode_exec.cli.queue_rows import COLUMNS, FIELDS, row_of, rows_of, tell_state
 
 if TYPE_CHECKING:
     from mcode_exec.records.queue import QueueItem
@@ -50,7 +50,7 @@ def list_(session: str | None, every: bool, output_format: str, data_dir: str | 
         raise click.UsageError("give a SESSION or --all.")
     line = await_result(list_items(data_dir, os.environ, session))
     rows = rows_of(line)
-    emit(render(rows, output_format, name="items", columns=COLUMNS))
+    emit(render(rows, output_format, name="items", fields=FIELDS, columns=COLUMNS))
     if output_format == "table":
         tell_state(line, rows)
     return 0

@@ -20,6 +20,12 @@ COLUMNS = {
     "model": "MODEL",
     "text": "PROMPT",
 }
+#: of a row of a list, in their order
+FIELDS = (
+    "id", "sessionId", "state", "source", "text", "attachments", "model", "fallbackModels", "effort", "agent",
+    "tools", "permission", "rules", "onAsk", "maxSteps", "maxCostUsd", "maxTokens", "timeoutMs", "title", "labels",
+    "turnId", "earlierTurns", "dedupeKey", "createdMs", "expiresMs", "position", "paused", "drained",
+)  # fmt: skip
 
 
 def rows_of(line: Line) -> list[dict[str, Any]]:

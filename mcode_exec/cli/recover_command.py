@@ -7,18 +7,21 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mcode_exec.cli.list_options import await_result, data_dir, emit
+from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, notice
+from mcode_exec.errors import BusyError
+from mcode_exec.plurals import counted
 
 if TYPE_CHECKING:
     from mcode_exec.executor.recovering import Report
 
+#: field -> (what is counted, what became of it)
 _NAMES = {
-    "turns": "turns of dead processes ended, their sessions are `interrupted`",
-    "sessions": "sessions without a process set to `interrupted`",
-    "claims": "queue items given back",
-    "places": "places in line of dead processes taken away",
-    "expired": "queue items past their time taken away",
-    "signals": "words for turns that are over ended",
+    "turns": ("turn", "of dead processes ended, sessions `interrupted`"),
+    "sessions": ("session", "without a process set to `interrupted`"),
+    "claims": ("queue item", "given back"),
+    "places": ("place", "in line of dead processes taken away"),
+    "expired": ("queue item", "past its time taken away"),
+    "signals": ("word", "for turns that are over ended"),
 }
 
 
@@ -38,6 +41,8 @@ def command(output_format: str, data_dir: str | None) -> int:
 
     Every mcode does so for the first thousand sessions when it starts; this looks at all of them, and says
     what it did. What living processes have is not touched, and doing it twice changes nothing.
+
+    Exit code 74 where files of a session that is being deleted cannot be removed, 75 where its turn still ends.
     """
     from mcode_exec.executor.recovering import recover_data
 
@@ -45,20 +50,34 @@ def command(output_format: str, data_dir: str | None) -> int:
     if output_format == "json":
         import msgspec
 
-        from mcode_exec.output.encoding import to_json_line
-
-        emit(to_json_line({"type": "recovery", **msgspec.to_builtins(report)}))
+        emit_document("recovery", msgspec.to_builtins(report))
     else:
-        emit("".join(f"{line}\n" for line in _lines(report)).encode())
-    return 0
+        emit("".join(f"{line}\n" for line in _lines(report)).encode("utf-8", "replace"))
+    for one in report.unfinished:
+        notice(f"error: {one.message} ({one.code})")
+    return _exit_code(report)
 
 
 def _lines(report: Report) -> list[str]:
-    lines = [f"{getattr(report, field)} {what}" for field, what in _NAMES.items() if getattr(report, field)]
+    lines = [
+        f"{counted(getattr(report, field), one)} {what}"
+        for field, (one, what) in _NAMES.items()
+        if getattr(report, field)
+    ]
     if report.strays:
         pids = ", ".join(map(str, report.strays))
-        lines.append(f"{len(report.strays)} commands of dead processes ended (process {pids})")
+        ended = counted(len(report.strays), "command")
+        lines.append(f"{ended} of dead processes ended (process {pids})")
     if report.deleting:
-        sessions = ", ".join(report.deleting)
-        lines.append(f"{len(report.deleting)} deletions of sessions had been cut short: {sessions}")
+        finished = counted(len(report.deleting), "deletion")
+        lines.append(f"{finished} that had been cut short finished: session {', '.join(report.deleting)}")
+    if report.unfinished:
+        left = ", ".join(one.session_id for one in report.unfinished)
+        lines.append(f"{counted(len(report.unfinished), 'deletion')} not finished: session {left}")
     return lines or ["nothing to recover"]
+
+
+def _exit_code(report: Report) -> int:
+    """That of the first deletion that waits for somebody's hand, else for a process."""
+    codes = [one.exit_code for one in report.unfinished]
+    return next((code for code in codes if code != BusyError.exit_code), codes[0] if codes else 0)

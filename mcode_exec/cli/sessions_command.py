@@ -7,18 +7,16 @@ Reads through executor/inspect and renders; it changes nothing but what
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
 
 import click
 
+from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.flag_types import SESSION_ID, Count
-from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
+from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
+from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell_deletions
 from mcode_exec.cli.watch_command import watch
 
-if TYPE_CHECKING:
-    from mcode_exec.records.session import Session
-
-_COLUMNS = {"id": "SESSION", "lastTurn": "LAST TURN", "status": "STATUS", "model": "MODEL", "title": "TITLE"}
+_FINDING_FIELDS = ("line", "problem", "repaired", "keptIn")
 
 
 @click.group("sessions", short_help="List, show, watch, export, verify and delete sessions.")
@@ -27,6 +25,7 @@ def command() -> None:
 
 
 command.add_command(watch)
+command.add_command(delete)
 
 
 @command.command("list", short_help="Sessions of this workspace, newest first.")
@@ -54,7 +53,7 @@ def list_(
     here = "" if all_workspaces else workspace_path(cwd, os.environ)
     # a path that is no text names no session, and cannot be looked for
     workspace = None if all_workspaces else here.encode("utf-8", "replace").decode()
-    sessions, cursor = await_result(
+    page = await_result(
         list_sessions(
             data_dir,
             os.environ,
@@ -65,50 +64,16 @@ def list_(
         )
     )
     is_table = output_format == "table"
-    rows = [_table_row(session) if is_table else _row(session) for session in sessions]
-    emit(render(rows, output_format, name="sessions", columns=_COLUMNS, cursor=cursor))
+    seals, cursor = page.seals, page.cursor
+    rows = [table_row(one) if is_table else row_of(one, seals.get(one.id)) for one in page.sessions]
+    emit(render(rows, output_format, name="sessions", fields=FIELDS, columns=COLUMNS, cursor=cursor))
     if not rows and is_table:
         notice("no sessions here" if not all_workspaces else "no sessions")
+    if is_table:
+        tell_deletions(seals)
     if cursor is not None and output_format != "json":
         notice(f"more: --before {cursor}")
     return 0
-
-
-def _row(session: Session) -> dict[str, Any]:
-    """A session under the names that programs rely on."""
-    return {
-        "id": session.id,
-        "title": session.title,
-        "status": session.status,
-        "kind": session.session_kind,
-        "workspace": session.workspace,
-        "projectId": session.project_id,
-        "sessionKey": session.session_key,
-        "model": _model(session),
-        "agent": session.agent,
-        "parentId": session.parent_id,
-        "labels": session.labels,
-        "visibility": session.visibility,
-        "createdMs": session.created_ms,
-        "updatedMs": session.updated_ms,
-        "activityMs": session.activity_ms,
-        "archivedMs": session.archived_ms,
-        "errorCode": session.error_code,
-        "errorMessage": session.error_message,
-    }
-
-
-def _table_row(session: Session) -> dict[str, Any]:
-    from mcode_exec.output.transcript import local_time
-
-    return {**_row(session), "lastTurn": local_time(session.activity_ms)}
-
-
-def _model(session: Session) -> str | None:
-    if session.model_id is None:
-        return None
-    variant = f"#{session.variant}" if session.variant else ""
-    return f"{session.provider_id}/{session.model_id}{variant}"
 
 
 @command.command("show", short_help="Read a session.")
@@ -124,55 +89,27 @@ def show(session: str, limit: int, before: str | None, output_format: str, data_
     """
     from mcode_exec.executor.inspect import show_session
 
-    found, messages, cursor = await_result(
-        show_session(data_dir, os.environ, session, before=before, limit=limit)
-    )
+    page = await_result(show_session(data_dir, os.environ, session, before=before, limit=limit))
+    messages, cursor = page.messages, page.cursor
     if output_format == "table":
         from mcode_exec.output.transcript import heading, transcript
 
-        emit((heading(found) + transcript(messages)).encode("utf-8", "replace"))
+        emit((heading(page.session) + transcript(messages)).encode("utf-8", "replace"))
     else:
-        from mcode_exec.output.encoding import to_json_line
         from mcode_exec.output.tables import render
-        from mcode_exec.records.shown import shown
+        from mcode_exec.records.message import DisplayMessage
+        from mcode_exec.records.shown import names_of, shown
 
         rows = [shown(message) for message in messages]
         if output_format == "json":
-            emit(to_json_line({"session": _row(found), "messages": rows, "nextCursor": cursor}))
+            session_row = row_of(page.session, page.seals.get(page.session.id))
+            emit_document(None, {"session": session_row, "messages": rows, "nextCursor": cursor})
         else:
-            emit(render(rows, output_format, name="messages", columns={"id": "id"}))
+            emit(render(rows, output_format, name="messages", fields=names_of(DisplayMessage), columns={}))
+    if output_format == "table":
+        tell_deletions(page.seals)
     if cursor is not None and output_format != "json":
         notice(f"earlier messages: --before {cursor}")
-    return 0
-
-
-@command.command("delete", short_help="Delete sessions for good.")
-@click.argument("sessions", type=SESSION_ID, nargs=-1, required=True)
-@click.option("--output-format", type=click.Choice(["text", "json"]), default="text")
-@data_dir
-def delete(sessions: tuple[str, ...], output_format: str, data_dir: str | None) -> int:
-    """Delete SESSIONS with their sub-agents and side conversations: messages, files, queues.
-
-    A turn that runs is stopped first (exit 75 if it does not end within 5 s; its session is kept then). Forks
-    stay, and so do the totals of `mcode usage`. There is no way back: `mcode sessions export` keeps a copy.
-    """
-    from mcode_exec.executor.deletion import delete_sessions
-
-    deleted: list[str] = []
-
-    def told(session: Session) -> None:
-        deleted.append(session.id)
-        if output_format != "json":
-            notice(f"session {session.id} is deleted")
-
-    try:
-        await_result(delete_sessions(data_dir, os.environ, sessions, told))
-    finally:
-        # what is gone is said, although the next one could not be deleted
-        if output_format == "json" and deleted:
-            from mcode_exec.output.encoding import to_json_line
-
-            emit(to_json_line({"deleted": deleted}))
     return 0
 
 
@@ -206,7 +143,7 @@ def verify(session: str, repair: bool, output_format: str, data_dir: str | None)
 
     findings = await_result(verify_session(data_dir, os.environ, session, repair=repair))
     columns = {field: field.upper() for finding in findings for field in finding}
-    emit(render(findings, output_format, name="findings", columns=columns))
+    emit(render(findings, output_format, name="findings", fields=_FINDING_FIELDS, columns=columns))
     if output_format == "table" and not findings:
         notice("the history is sound")
     return 0 if all(finding.get("repaired") for finding in findings) else 4

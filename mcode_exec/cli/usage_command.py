@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcode_exec.cli.flag_types import SESSION_ID
-from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
+from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
 
 if TYPE_CHECKING:
     from mcode_exec.executor.usage import UsageRow
@@ -74,16 +74,16 @@ def command(
     # what cannot be drawn is said before anything is printed
     drawn = _chart(rows, by) if chart and rows else ""
     if output_format == "json":
-        from mcode_exec.output.encoding import to_json_line
-
-        emit(to_json_line({"usage": rows, "total": total, "nextCursor": None}))
+        emit_document(None, {"usage": rows, "total": total, "nextCursor": None})
         return 0
-    from mcode_exec.output.tables import render
+    from mcode_exec.executor.usage import UsageRow
+    from mcode_exec.output.tables import field_names, render
 
     is_table = output_format == "table"
     lines = [_table_row(row) if is_table else _row(row) for row in (*rows, total)]
     columns = {"key": _HEADINGS[by], **({"title": "TITLE"} if by == "session" else {}), **_COLUMNS}
-    emit(render(lines if rows or not is_table else [], output_format, name="usage", columns=columns))
+    shown = lines if rows or not is_table else []
+    emit(render(shown, output_format, name="usage", fields=field_names(UsageRow), columns=columns))
     if is_table and not rows:
         notice("no model calls yet" if since is until is session is None else "no model calls there")
     if drawn:

@@ -140,7 +140,7 @@ def _row(change: Change | None) -> dict[str, Any]:
     }
     if session is not None:
         row |= {
-            "status": session.status,
+            "status": session.shown_status,
             "title": session.title,
             "workspace": session.workspace,
             "errorCode": session.error_code,
@@ -157,6 +157,6 @@ def _tell_change_text(change: Change | None) -> None:
         notice("changes came faster than they were read; some are left out")
         return
     session = change.session
-    what = "" if session is None else f" · {session.status} · {session.title}"
+    what = "" if session is None else f" · {session.shown_status} · {session.title}"
     line = f"{local_time(change.at_ms)} {change.session_id} {change.kind}{what}"
     emit((escape(line) + "\n").encode("utf-8", "replace"))

@@ -7,6 +7,7 @@ import datetime
 from msgspec import Struct
 
 from mcode_exec.clock import SystemClock
+from mcode_exec.plurals import counted
 from mcode_exec.providers.catalogue_data import CatalogueData
 
 #: data that are older deserve a word
@@ -34,16 +35,13 @@ def state_of(data: CatalogueData, now_ms: int | None = None) -> DataState:
             sentence="no data: every model has the stated defaults", date=None, trouble=data.trouble
         )
     age = today + _EPOCH_DAY - datetime.date.fromisoformat(data.date).toordinal()
-    sentence = f"limits and prices of {data.date}, {_days(age)} old, "
+    sentence = f"limits and prices of {data.date}, {counted(max(age, 0), 'day')} old, "
     if fetched is None:
         sentence += "from the packaged catalogue"
     else:
         age = today - fetched.fetched_ms // _DAY_MS
-        sentence += f"fetched {'today' if age <= 0 else f'{_days(age)} ago'} from {fetched.url}"
+        when = "today" if age <= 0 else f"{counted(age, 'day')} ago"
+        sentence += f"fetched {when} from {fetched.url}"
     if age > STALE_DAYS:
         sentence += "; newer ones: mcode models --refresh"
     return DataState(sentence=sentence, date=data.date, trouble=data.trouble)
-
-
-def _days(count: int) -> str:
-    return "1 day" if count == 1 else f"{max(count, 0)} days"

@@ -19,6 +19,7 @@ import msgspec
 
 from mcode_exec.errors import OutputWriteFailedError
 from mcode_exec.paths import make_private_dir, private_open
+from mcode_exec.plurals import counted
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
 from mcode_exec.redaction import Redactor
@@ -67,5 +68,5 @@ def _asked(invocation: Invocation) -> dict[str, Any]:
     asked: dict[str, Any] = msgspec.to_builtins(invocation)
     for name in _LEFT_OUT:
         if asked.get(name) is not None:
-            asked[name] = f"({len(asked[name].encode('utf-8', 'replace'))} bytes)"
+            asked[name] = f"({counted(len(asked[name].encode('utf-8', 'replace')), 'byte')})"
     return asked

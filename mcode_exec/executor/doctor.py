@@ -20,6 +20,7 @@ from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.settings import Settings
 from mcode_exec.executor.turn_plan import MODEL_FLAG
 from mcode_exec.executor.workspaces import usable_workspace
+from mcode_exec.plurals import counted
 from mcode_exec.providers.catalogue import Catalogue
 from mcode_exec.providers.endpoints import key_variables
 from mcode_exec.providers.known_providers import PROVIDERS
@@ -110,7 +111,7 @@ async def _store(data_dir: str | None, env: Mapping[str, str]) -> list[Check]:
         Check(
             name="store",
             ok=found == "ok",
-            detail=f"{count} sessions" if found == "ok" else damaged(file, found),
+            detail=counted(count, "session") if found == "ok" else damaged(file, found),
         ),
     ]
 
@@ -257,7 +258,7 @@ def _catalogue(catalogue: Catalogue) -> list[Check]:
         except McodeError as error:
             checks.append(Check(name="catalogue file", ok=False, detail=error.message))
         else:
-            detail = f"{count} models in {catalogue.override_file}"
+            detail = f"{counted(count, 'model')} in {catalogue.override_file}"
             checks.append(Check(name="catalogue file", ok=True, detail=detail))
     return checks
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import structs
 
 from mcode_exec.errors import StoreFailedError
+from mcode_exec.plurals import counted
 from mcode_exec.records.history import Block, FileBlock, ImageBlock, Message
 from mcode_exec.records.model import ModelInfo
 
@@ -57,7 +58,7 @@ class RequestImages:
                 self._is_blindness_told = True
                 self._say(
                     NOT_TAKEN,
-                    f"{model.ref} takes no images: the {len(digests)} attachments of this session are sent as notes",
+                    f"{model.ref} takes no images: {counted(len(digests), 'attachment')} of this session sent as notes",
                 )
             return tuple(messages)
         sent: set[int] = set()

@@ -10,23 +10,43 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
+from msgspec import Struct, structs
 
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.faults import fault
 from mcode_exec.records.message import DisplayMessage
-from mcode_exec.records.session import Session
+from mcode_exec.records.session import Seal, Session
 from mcode_exec.records.shown import shown
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, verifying
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.masking import masked
+from mcode_exec.store import deletion_rows
 from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.version import VERSION
 
 EXPORT_FORMAT = "mcode.session"
 MAX_PAGE = 200  # rows; source: session-system notes
 _EXPORT_BATCH = 80
+
+
+class SessionPage(Struct, frozen=True, kw_only=True):
+    """Sessions of a list, and the cursor of the next page if there is one."""
+
+    sessions: list[Session]
+    #: of those that are being deleted
+    seals: dict[str, Seal]
+    cursor: str | None
+
+
+class MessagePage(Struct, frozen=True, kw_only=True):
+    """Messages of a session, oldest first, and the cursor of earlier ones."""
+
+    session: Session
+    seals: dict[str, Seal]
+    messages: list[DisplayMessage]
+    cursor: str | None
 
 
 @asynccontextmanager
@@ -46,8 +66,8 @@ async def list_sessions(
     all_workspaces: bool,
     limit: int,
     before_cursor: str | None,
-) -> tuple[list[Session], str | None]:
-    """A page of sessions by newest activity, and the cursor of the next page if there is one.
+) -> SessionPage:
+    """A page of sessions by newest activity.
 
     `all_workspaces` shows archived, hidden and scheduled ones too.
     """
@@ -61,12 +81,19 @@ async def list_sessions(
             limit=limit + 1,
             everything=all_workspaces,
         )
+        seals = await _seals(runtime, sessions[:limit])
     redactor = Redactor(secret_values(env))
     shown = [_masked_words(session, redactor) for session in sessions[:limit]]
-    if len(sessions) <= limit:
-        return shown, None
-    last = sessions[limit - 1]
-    return shown, f"{last.activity_ms}:{last.id}"
+    last = shown[-1] if len(sessions) > limit else None
+    return SessionPage(
+        sessions=shown, seals=seals, cursor=None if last is None else f"{last.activity_ms}:{last.id}"
+    )
+
+
+async def _seals(runtime: Runtime, sessions: list[Session]) -> dict[str, Seal]:
+    """What is to be told of those that are being deleted."""
+    ids = [session.id for session in sessions if session.deleting_by is not None]
+    return await runtime.store.read(lambda: deletion_rows.seals_of(ids)) if ids else {}
 
 
 def _session_cursor(text: str) -> tuple[int, str]:
@@ -78,8 +105,8 @@ def _session_cursor(text: str) -> tuple[int, str]:
 
 async def show_session(
     data_dir: str | None, env: Mapping[str, str], name: str, *, before: str | None, limit: int = 80
-) -> tuple[Session, list[DisplayMessage], str | None]:
-    """A session, its newest messages before the cursor (oldest first), and the cursor of earlier ones."""
+) -> MessagePage:
+    """A session and its newest messages before the cursor."""
     if before is not None and not before.isdigit():
         raise InvocationError(
             f"{before!r} is no cursor of this session; take the one that an earlier page gave"
@@ -93,15 +120,16 @@ async def show_session(
             before_row=int(before) if before is not None else None,
             limit=limit + 1,
         )
+        seals = await _seals(runtime, [session])
     cursor = str(rows[1][0]) if len(rows) > limit else None
     messages = [masked(message, redactor) for _, message in rows[-limit:]]
-    return _masked_words(session, redactor), messages, cursor
+    return MessagePage(
+        session=_masked_words(session, redactor), seals=seals, messages=messages, cursor=cursor
+    )
 
 
 def _masked_words(session: Session, redactor: Redactor) -> Session:
     """A title is made of the prompt, and an error may quote a server; the rest names things."""
-    from msgspec import structs
-
     error = session.error_message
     return structs.replace(
         session,

@@ -15,9 +15,11 @@ from mcode_exec import paths
 from mcode_exec.clock import Clock, SystemClock
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.records.queue import QueueItem
-from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
+from mcode_exec.records.session import Seal
+from mcode_exec.store import deletion_rows, queue_rows, queue_state_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.deletion import NOBODY
 from mcode_exec.turns.lease import is_expired
 from mcode_exec.turns.owner import liveness, read_boot_id, signature
 
@@ -30,7 +32,7 @@ State = Literal["alive", "expired", "dead"]
 class Held(Struct, frozen=True, kw_only=True, rename="camel"):
     """One thing that a process holds."""
 
-    what: Literal["lock", "claim", "place", "drainer"]
+    what: Literal["lock", "claim", "place", "drainer", "deletion"]
     session_id: str
     state: State
     why: str
@@ -96,6 +98,11 @@ class _Look:
         for session_id, owner, since_ms in draining:
             yield self._plain("drainer", session_id, owner, since_ms=since_ms)
 
+        for seal in _pages(
+            lambda after: deletion_rows.page_seals(after, _PAGE), "", lambda seal: seal.session_id
+        ):
+            yield self._deletion(seal)
+
     def _owner(self, token: str) -> tuple[bool, str]:
         """Whether an owner is believed alive, and why."""
         if token not in self._told:
@@ -159,6 +166,24 @@ class _Look:
             owner=item.claim_owner,
             **self._who(item.claim_owner),
             until_ms=item.claim_expires_ms,
+        )
+
+    def _deletion(self, seal: Seal) -> Held:
+        """A session that is being deleted, by a process or, where one could not end it, by the next that can."""
+        is_nobodys = seal.deleter == NOBODY
+        is_alive, why = (False, "no process is at it") if is_nobodys else self._owner(seal.deleter)
+        if not is_alive:
+            last = "" if seal.reason is None else f"; the last one could not end it: {seal.reason}"
+            why = f"{why}; the next mcode that can ends it{last}"
+        who = {"pid": seal.pid, "host": seal.host}
+        return Held(
+            what="deletion",
+            session_id=seal.session_id,
+            state="alive" if is_alive else "dead",
+            why=why,
+            owner=None if is_nobodys else seal.deleter,
+            **(who if seal.pid is not None or is_nobodys else self._who(seal.deleter)),
+            since_ms=seal.since_ms,
         )
 
     def _plain(self, what: Literal["place", "drainer"], session_id: str, owner: str, **more: Any) -> Held:

@@ -10,12 +10,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import McodeError
 from mcode_exec.turns.recovery import FIRST, Place, recover
 
 if TYPE_CHECKING:
+    from mcode_exec.executor.deletion import Unfinished
     from mcode_exec.executor.runtime import Runtime
 
 AGAIN_S = 10.0  # between two looks; source: turn-system notes, recovery
@@ -40,6 +41,8 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
     strays: tuple[int, ...] = ()
     #: sessions whose deletion a dead process had begun, and that are gone now
     deleting: tuple[str, ...] = ()
+    #: sessions whose deletion was begun and cannot be ended now
+    unfinished: tuple[Unfinished, ...] = ()
 
     def __add__(self, other: Report) -> Report:
         return Report(
@@ -51,7 +54,18 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
             signals=self.signals + other.signals,
             strays=(*self.strays, *other.strays),
             deleting=tuple(dict.fromkeys((*self.deleting, *other.deleting))),
+            unfinished=self._still_unfinished(other),
         )
+
+    def _still_unfinished(self, later: Report) -> tuple[Unfinished, ...]:
+        """What a later look has not ended, by the reason of the last one."""
+        found = {one.session_id: one for one in (*self.unfinished, *later.unfinished)}
+        return tuple(one for one in found.values() if one.session_id not in later.deleting)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was changed."""
+        return structs.replace(self, unfinished=()) == Report()
 
 
 async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report, Place | None]:
@@ -67,10 +81,11 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
 
         strays = tuple(ref.pid for ref in await end_strays(dead))
     deleted: tuple[str, ...] = ()
+    unfinished: tuple[Unfinished, ...] = ()
     if found.deleting:
         from mcode_exec.executor.deletion import finish_deletions
 
-        deleted = await finish_deletions(runtime, found.deleting)
+        deleted, unfinished = await finish_deletions(runtime, found.deleting)
     report = Report(
         turns=found.turns,
         sessions=found.sessions,
@@ -80,6 +95,7 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         signals=found.signals,
         strays=strays,
         deleting=deleted,
+        unfinished=unfinished,
     )
     return report, found.then
 

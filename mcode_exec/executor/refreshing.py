@@ -15,6 +15,7 @@ from mcode_exec.config import Config, text_variable
 from mcode_exec.config.values import WrongValueError, catalogue_url
 from mcode_exec.errors import ConfigError, StoreFailedError
 from mcode_exec.executor.runtime import check_data_directory
+from mcode_exec.plurals import counted
 from mcode_exec.providers.catalogue_data import CatalogueData, CatalogueModel, packaged_mark
 from mcode_exec.providers.catalogue_refresh import PUBLISHED_URL, Published, fetch, packed, published
 from mcode_exec.sessions.files import replace_file
@@ -77,14 +78,10 @@ def _changes(before: CatalogueData, found: Published) -> str:
     changed = sum(_told(old[name]) != _told(new[name]) for name in common)
     left_out = f"; not understood, and left out: {found.left_out}" if found.left_out else ""
     return (
-        f"{_counted(len(new), 'model')} of {_counted(len(found.models), 'provider')}, as of {found.date}: "
+        f"{counted(len(new), 'model')} of {counted(len(found.models), 'provider')}, as of {found.date}: "
         f"{len(new) - len(common)} new, {len(old) - len(common)} gone, "
         f"{changed} with other limits or prices{left_out}"
     )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _flat(models: Mapping[str, Mapping[str, CatalogueModel]]) -> dict[tuple[str, str], CatalogueModel]:

@@ -21,6 +21,7 @@ from mcode_exec.executor.submission import Left
 from mcode_exec.executor.turn import TurnRun
 from mcode_exec.executor.turn_plan import Input
 from mcode_exec.output.sink import READER_GRACE_S, Sink
+from mcode_exec.plurals import counted
 from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import LimitHit, Result
@@ -99,12 +100,12 @@ async def _say_passed(accepted: Accepted, sink: Sink) -> None:
     """What stands in the session's queue, when this turn did not wait for it."""
     session_id = accepted.receipt.session_id
     if accepted.cleared_items:
-        cleared = f"{accepted.cleared_items} items of the paused queue were taken away"
+        cleared = f"{counted(accepted.cleared_items, 'item')} of the paused queue taken away"
         await sink.event(Notice(code="queue.cleared", message=cleared))
     if accepted.passed_items:
         why = "the queue is paused" if accepted.is_queue_paused else "no live process drains them"
         waiting = (
-            f"{accepted.passed_items} queued items were passed over: {why}; "
+            f"{counted(accepted.passed_items, 'queued item')} passed over: {why}; "
             f"`mcode queue list {session_id}` shows them"
         )
         await sink.event(Notice(code="queue.passed", message=waiting))

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, NoReturn
 from msgspec import Struct, structs
 
 from mcode_exec.abort import AbortScope
-from mcode_exec.errors import BusyError, InvocationError, SessionError, TurnFailedError
+from mcode_exec.errors import (
+    BusyError,
+    InvocationError,
+    SessionDeletingError,
+    SessionError,
+    TurnFailedError,
+)
 from mcode_exec.executor.outcome import cancelled_before_turn
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.output.sink import Sink
@@ -160,7 +166,7 @@ def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
             code="turn_ingress_conflict",
         )
     if rejected.reason == "deleting":
-        raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
+        raise SessionDeletingError(session_id)
     if rejected.reason == "aborted":
         raise TurnFailedError("the turn did not finish: it was aborted before it began", code="TURN_ABORTED")
     if rejected.reason == "policy":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from mcode_exec.abort import AbortScope
-from mcode_exec.errors import BusyError, McodeError, SessionError
+from mcode_exec.errors import BusyError, McodeError, SessionDeletingError, SessionError
 from mcode_exec.executor.delivery import Delivery, deliver, payload_of
 from mcode_exec.executor.delivery_sink import DeliverySink
 from mcode_exec.executor.outcome import cancelled_before_turn, steered_into
@@ -182,7 +182,7 @@ class _Waiter:
 def _lost_place(item: QueueItem, removal: Removal | None) -> McodeError:
     reason = removal.reason if removal is not None else "removed"
     if reason == "deleting":
-        return SessionError(f"session {item.session_id} is being deleted", code="session_deleting")
+        return SessionDeletingError(item.session_id)
     if reason == "expired":
         return BusyError(f"the place in the line of session {item.session_id} expired; try again later")
     return SessionError(

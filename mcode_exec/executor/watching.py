@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from mcode_exec.errors import SessionError
+from mcode_exec.errors import SessionDeletingError, SessionError
 from mcode_exec.executor.watched_place import Place, place_after, place_before
 from mcode_exec.executor.watched_store import Watched, watched
 from mcode_exec.executor.watched_telling import Teller, Told
@@ -200,7 +200,7 @@ class _Watcher:
         deleter = session.deleting_by
         if deleter is None or self._teller.place.is_open or self._source.is_alive(deleter):
             return
-        raise SessionError(f"session {self._session_id} is being deleted", code="session_deleting")
+        raise SessionDeletingError(self._session_id)
 
     def _notices_death(self, seen: _Seen) -> bool:
         """Whether the running turn's process has died; what it committed before that is read once more first."""

@@ -6,11 +6,14 @@ in it looks different inside JSON.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any
 
 import msgspec
+
+#: of every JSON document; rises only on a break
+SCHEMA_VERSION = 1
 
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
@@ -23,6 +26,14 @@ def to_json_line(record: object, redact: Callable[[str], str] | None = None) -> 
         return _encoder.encode(record) + b"\n"
     except UnicodeEncodeError:
         return _with_surrogates(record)
+
+
+def document(kind: str | None, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """One JSON object that a command prints: the version of its shape first, then its type where it has one."""
+    head: dict[str, Any] = {"schemaVersion": SCHEMA_VERSION}
+    if kind is not None:
+        head["type"] = kind
+    return {**head, **fields}
 
 
 def _clean(value: Any, redact: Callable[[str], str]) -> Any:

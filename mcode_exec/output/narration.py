@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from mcode_exec.durations import format_duration
 from mcode_exec.errors import McodeError
+from mcode_exec.plurals import counted
 from mcode_exec.records.event import (
     AnyEvent,
     ItemCompleted,
@@ -107,8 +108,7 @@ def of_ending(result: Result) -> Iterator[str]:
     elif result.exit_code != 0:
         yield f"error: the run ended as {result.status}"
     if result.tool_errors and result.exit_code == 0:
-        calls = "1 tool call" if result.tool_errors == 1 else f"{result.tool_errors} tool calls"
-        yield f"{calls} failed during the run; the result object names them"
+        yield f"{counted(result.tool_errors, 'tool call')} failed during the run; the result object names them"
 
 
 def of_delivered(item_id: str, outcome: str, result: Result | None, error: McodeError | None) -> str:

@@ -37,7 +37,7 @@ def heading(session: Session) -> str:
     model = f"{session.provider_id}/{session.model_id}" if session.model_id else "-"
     lines = [
         f"session {session.id}: {escape(session.title)}",
-        f"workspace {escape(session.workspace)} · model {escape(model)} · {session.status}",
+        f"workspace {escape(session.workspace)} · model {escape(model)} · {session.shown_status}",
         f"created {local_time(session.created_ms)} · last turn {local_time(session.activity_ms)}",
     ]
     if session.error_message:

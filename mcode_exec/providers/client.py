@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import ModelCallError
+from mcode_exec.plurals import counted
 from mcode_exec.providers import failures
 from mcode_exec.providers.advice import advise
 from mcode_exec.providers.reading import assembled, failure_with, judged, read_answer
@@ -237,7 +238,7 @@ class ModelClient:
         loop = asyncio.get_running_loop()
         url = call.url
         path = url.target.partition("?")[0]
-        self._log(f"POST {url.scheme}://{url.host}:{url.port}{path} ({len(call.body)} bytes)")
+        self._log(f"POST {url.scheme}://{url.host}:{url.port}{path} ({counted(len(call.body), 'byte')})")
         limit_s = self._timeouts.first_byte_s
         response: Response | None = None
         reader: AnswerReader | None = None

@@ -7,6 +7,7 @@ them the silence is that of a stream, before it that of a provider.
 from __future__ import annotations
 
 from mcode_exec.errors import ModelCallError
+from mcode_exec.plurals import counted
 from mcode_exec.providers import failures
 from mcode_exec.providers.assembly import CallPart, TextPart
 from mcode_exec.providers.sse import is_line
@@ -46,7 +47,7 @@ def ended(reader: AnswerReader, begin: bytes, headers: failures.Headers) -> Mode
 
 
 def _so_far(reader: AnswerReader) -> str:
-    came = "1 event came" if reader.events == 1 else f"{reader.events} events came"
+    came = f"{counted(reader.events, 'event')} came"
     last = reader.draft.last
     if last is None:
         return f"{came}, none with content"

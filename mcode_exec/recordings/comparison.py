@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from mcode_exec.plurals import counted
 from mcode_exec.recordings.rewriting import Find, replaced
 from mcode_exec.redaction import MASK
 
@@ -94,7 +95,7 @@ def _compare(recorded: Any, now: Any, at: str, found: list[str]) -> None:
                 _compare(recorded[key], now[key], here, found)
     elif isinstance(recorded, list) and isinstance(now, list):
         if len(recorded) != len(now):
-            found.append(f"{at}: recorded {len(recorded)} entries, now {len(now)}")
+            found.append(f"{at}: recorded {counted(len(recorded), 'entry', 'entries')}, now {len(now)}")
         for index, (one, other) in enumerate(zip(recorded, now, strict=False)):
             _compare(one, other, f"{at}[{index}]", found)
     elif not _is_same(recorded, now):

@@ -16,6 +16,7 @@ import msgspec
 from mcode_exec.clock import Clock
 from mcode_exec.errors import MODEL_CALL_CODES, ModelCallError
 from mcode_exec.ids import is_call_id
+from mcode_exec.plurals import counted
 from mcode_exec.providers.failures import Headers, printable
 from mcode_exec.providers.url import Url
 from mcode_exec.recordings.comparison import Normal, around, differences, first_difference, nearest
@@ -97,7 +98,7 @@ class Replay:
         if number > self._recording.requests:
             raise ModelCallError(
                 _MISMATCH,
-                f"the recording {self._recording.directory} holds {_requests(self._recording.requests)}; "
+                f"the recording {self._recording.directory} holds {counted(self._recording.requests, 'request')}; "
                 f"this run makes one more",
             )
         self._compare(number, body)
@@ -257,10 +258,6 @@ class _ReplayedResponse:
 
     def abort(self) -> None:
         """There is no connection to close."""
-
-
-def _requests(count: int) -> str:
-    return "1 request" if count == 1 else f"{count} requests"
 
 
 def _first_byte(recorded: bytes, now: bytes) -> str:

@@ -89,3 +89,22 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_turn_id: str | None = None
     #: owner token of the process that deletes it; no turn is admitted any more
     deleting_by: str | None = None
+
+    @property
+    def shown_status(self) -> str:
+        """Its status for people and programs; one that is being deleted has no other any more."""
+        return self.status if self.deleting_by is None else "deleting"
+
+
+class Seal(Struct, frozen=True, kw_only=True):
+    """That a session is being deleted."""
+
+    session_id: str
+    #: owner token of the process that is at it, or the word for none
+    deleter: str
+    #: of who began it; None where an earlier mcode did
+    pid: int | None
+    host: str | None
+    since_ms: int | None
+    #: why the last try could not end it
+    reason: str | None

@@ -19,6 +19,11 @@ def shown(record: msgspec.Struct) -> dict[str, Any]:
     return named
 
 
+def names_of(record: type[msgspec.Struct]) -> tuple[str, ...]:
+    """The names that `shown` gives the fields of a record."""
+    return tuple(map(_camel, record.__struct_fields__))
+
+
 def _renamed(value: Any) -> Any:
     if isinstance(value, dict):
         return {

@@ -20,6 +20,7 @@ import msgspec
 
 from mcode_exec.errors import HistoryCorruptError, LeaseLostError, StoreFailedError
 from mcode_exec.faults import fault
+from mcode_exec.plurals import counted
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.sessions.files import make_dirs, read_file, replace_file
 from mcode_exec.sessions.layout import HistoryPaths
@@ -77,7 +78,7 @@ class CanonicalHistory:
                 raise LeaseLostError(f"session {self.session_id} was taken over by another process")
             if status.st_size != self.size:
                 raise StoreFailedError(
-                    f"{self.paths.messages} has {status.st_size} bytes where {self.size} were expected; "
+                    f"{self.paths.messages} has {counted(status.st_size, 'byte')} where {self.size} were expected; "
                     "nothing was written",
                     source="canonical-history",
                 )

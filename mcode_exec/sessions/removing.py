@@ -16,25 +16,51 @@ from mcode_exec.sessions.layout import history_paths
 _TRIES = 10  # to remove a directory in which something comes and goes
 
 
-def remove_files(sessions_dir: str, relative_dir: str) -> None:
-    """Remove a session's directory, and those above it that are empty then.  Raises: StoreFailedError."""
+def remove_files(sessions_dir: str, relative_dir: str) -> str | None:
+    """Remove a session's directory, and those above it that are empty then.
+
+    Returns what was left alone, in a sentence: a link in the place of the directory goes, and what it leads to stays.
+    Raises: StoreFailedError.
+    """
     directory = history_paths(sessions_dir, relative_dir).directory
     parts = relative_dir.split("/")
     if not relative_dir or os.path.isabs(relative_dir) or ".." in parts:
         raise StoreFailedError(f"{directory} is no directory of a session; nothing of it was removed")
+    left = None
     try:
         if _is_there(sessions_dir, parts):
+            left = _linked(directory)
             _remove_tree(directory)
     except OSError as error:
-        raise StoreFailedError(
-            f"{error.filename or directory} cannot be removed: {error.strerror}; the session stays sealed, "
-            "`mcode sessions delete` goes on where it stopped"
-        ) from error
+        raise StoreFailedError(f"{_path_of(error, directory)} cannot be removed: {error.strerror}") from error
     for depth in range(len(parts) - 1, 0, -1):
         try:
             os.rmdir(os.path.join(sessions_dir, *parts[:depth]))
         except OSError:
             break
+    return left
+
+
+def _linked(directory: str) -> str | None:
+    """What is to be said of a link that stands in the place of the directory."""
+    try:
+        target = os.readlink(directory)
+    except OSError:
+        return None
+    real = os.path.realpath(directory)
+    what = f"{real} itself was not touched" if os.path.exists(real) else "which leads nowhere"
+    return f"{directory} was a link to {target}: the link is removed, {what}"
+
+
+def _path_of(error: OSError, directory: str) -> str:
+    """The whole path of what an error is about; a removal by descriptors names the last part alone."""
+    name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    if not name or os.path.isabs(name):
+        return name or directory
+    for parent, directories, files in os.walk(directory):
+        if name in directories or name in files:
+            return os.path.join(parent, name)
+    return directory
 
 
 def _is_there(sessions_dir: str, parts: list[str]) -> bool:
@@ -48,7 +74,7 @@ def _is_there(sessions_dir: str, parts: list[str]) -> bool:
             return False
         if not stat.S_ISDIR(mode):
             raise StoreFailedError(
-                f"{above} is no directory; nothing below it was removed, and the session stays sealed"
+                f"{above} is no directory; {os.path.join(sessions_dir, *parts)} is not looked for behind it"
             )
     return True
 

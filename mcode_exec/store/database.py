@@ -25,6 +25,7 @@ from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock
 from mcode_exec.errors import InvocationError, McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
+from mcode_exec.plurals import counted
 from mcode_exec.store import migrations, tables, trouble
 
 T = TypeVar("T")
@@ -278,7 +279,7 @@ def _open(database: peewee.SqliteDatabase, path: str, clock: Clock) -> None:
         size = os.fstat(descriptor).st_size
         os.close(descriptor)
         if 0 < size < _SMALLEST_PAGE:
-            raise sqlite3.DatabaseError(f"file is not a database, it has {size} bytes")
+            raise sqlite3.DatabaseError(f"file is not a database, it has {counted(size, 'byte')}")
         database.connect()
     try:
         if migrations.check_identity(database, path) == migrations.VERSION:

@@ -136,11 +136,24 @@ CREATE TRIGGER session_deleted AFTER DELETE ON sessions BEGIN
     VALUES (OLD.id, 'deleted', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)); END;
 """
 
+_M004_DELETIONS = """
+CREATE TABLE deletions (
+    session_id TEXT NOT NULL PRIMARY KEY, pid INTEGER NOT NULL, host TEXT NOT NULL, since_ms INTEGER NOT NULL,
+    reason TEXT);
+DROP INDEX sessions_deleting;
+CREATE INDEX sessions_deleting ON sessions (id, deleting_by) WHERE deleting_by IS NOT NULL;
+CREATE TRIGGER session_sealed AFTER UPDATE OF deleting_by ON sessions
+    WHEN (NEW.deleting_by IS NULL) IS NOT (OLD.deleting_by IS NULL) BEGIN
+    INSERT INTO session_changes (session_id, kind, at_ms)
+    VALUES (NEW.id, 'updated', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)); END;
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
     ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
     ("0003_queue", _M003_QUEUE),
+    ("0004_deletions", _M004_DELETIONS),
 )
 
 VERSION = len(MIGRATIONS)

@@ -11,6 +11,7 @@ from mcode_exec.records.session import Project, Session
 from mcode_exec.store.statement import Statement, Updates
 from mcode_exec.store.tables import (
     ClientRequests,
+    Deletions,
     Messages,
     Projects,
     Repositories,
@@ -201,21 +202,6 @@ def changes_after(row: int, limit: int) -> list[tuple[int, str, str, int]]:
     return [(number, session_id, kind, at_ms) for number, session_id, kind, at_ms in tuples(query)]
 
 
-_DELETING = Statement(
-    lambda limit: (
-        Sessions.select(Sessions.id, Sessions.deleting_by)
-        .where(Sessions.deleting_by.is_null(False))
-        .limit(limit)
-    ),
-    int,
-)
-
-
-def deleting_sessions(limit: int) -> list[tuple[str, str]]:
-    """(id, owner token of the deleter) of sessions whose deletion was begun."""
-    return [(session_id, owner) for session_id, owner in _DELETING.tuples(limit)]
-
-
 def internal_children(session_id: str) -> list[str]:
     """Ids of the sub-agents and side conversations of a session."""
     query = Sessions.select(Sessions.id).where(
@@ -235,7 +221,7 @@ def delete_rows(session_id: str, limit: int) -> bool:
 
 def delete_session(session: Session, at_ms: int) -> None:
     """Delete what is left of a session, its totals of usage apart; one that was imported leaves its tombstone."""
-    for table in (ClientRequests, SessionLocks):
+    for table in (ClientRequests, SessionLocks, Deletions):
         table.delete().where(table.session_id == session.id).execute()
     if session.origin != "local-runtime":
         Tombstones.replace(session_id=session.id, origin=session.origin, at_ms=at_ms).execute()

@@ -326,6 +326,21 @@ class Tombstones(Table):
         table_name = "tombstones"
 
 
+class Deletions(Table):
+    """Who began to delete a session, and what its files said to that; goes with the session."""
+
+    session_id = TextField(primary_key=True)
+    #: for people, like those of a lock
+    pid = IntegerField()
+    host = TextField()
+    since_ms = BigIntegerField()
+    #: why the last try ended without the session's end
+    reason = TextField(null=True)
+
+    class Meta:
+        table_name = "deletions"
+
+
 class Prefixes(Table):
     """System prompt and tool schemas of turns, once per distinct digest."""
 
@@ -369,6 +384,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     QueueRemovals,
     TurnSignals,
     SessionChanges,
+    Deletions,
     Tombstones,
     Prefixes,
     Repositories,

@@ -11,6 +11,7 @@ import os
 from msgspec import Struct
 
 from mcode_exec.paths import make_private_dir, private_open
+from mcode_exec.plurals import counted
 
 #: what the model gets of one output; the rest is in the file
 MAX_BYTES = 50 * 1024
@@ -79,8 +80,12 @@ def join(
 ) -> str:
     """Head and tail around a line that says what is missing, and how much of the whole `path` holds."""
     shown = len(head.encode("utf-8", "replace")) + len(tail.encode("utf-8", "replace"))
-    lines = f" ({total_lines} lines)" if total_lines is not None else ""
-    held = "the whole output is" if file_bytes >= total_bytes else f"its first {file_bytes} bytes are"
+    lines = f" ({counted(total_lines, 'line')})" if total_lines is not None else ""
+    held = (
+        "the whole output is"
+        if file_bytes >= total_bytes
+        else f"its first {counted(file_bytes, 'byte is', 'bytes are')}"
+    )
     where = f"; {held} in {path}" if path else ""
     note = f"[{max(total_bytes - shown, 0)} of {total_bytes} bytes{lines} left out here{where}]"
     return f"{head.rstrip(chr(10))}\n\n{note}\n\n{tail}"

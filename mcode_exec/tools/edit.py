@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from mcode_exec.plurals import counted
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.tools import files
 from mcode_exec.tools.context import ToolContext
@@ -52,7 +53,7 @@ def _edit(path: str, old: str, new: str, ctx: ToolContext, *, replace_all: bool)
         # otherwise the model still does not know what others wrote
         ctx.reads.note(path, real, written, edited.content)
     additions, deletions = count_changes(content, edited.content)
-    times = f"{edited.count} replacements, the first" if edited.count > 1 else "1 replacement"
+    times = counted(edited.count, "replacement", "replacements, the first")
     changed = "\n[the file had changed since it was read; old_string was still unique]" if was_changed else ""
     return ToolOutcome(
         content=f"edited {shown}: {times} at line {edited.line} (+{additions} -{deletions} lines)"
@@ -71,7 +72,7 @@ def _create(path: str, real: str, new: str, ctx: ToolContext, shown: str) -> Too
     ctx.reads.note(path, real, written, data)
     additions, _ = count_changes(b"", data)
     return ToolOutcome(
-        content=f"created {shown} ({len(data)} bytes, +{additions} -0 lines)",
+        content=f"created {shown} ({counted(len(data), 'byte')}, +{additions} -0 lines)",
         title=shown,
         metadata={"path": real, "additions": additions, "deletions": 0},
     )

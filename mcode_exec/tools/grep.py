@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from mcode_exec.paths import private_open
+from mcode_exec.plurals import counted
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.sandbox.processes import CommandResult
 from mcode_exec.tools.capping import cap, decode
@@ -63,7 +64,7 @@ async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     if is_more:
         text += f"\n[more than {len(lines)} lines; use a narrower pattern, path or glob]"
     if hidden:
-        text += f"\n[matches in {hidden} file{'s' if hidden > 1 else ''} left out: the rules do not let them be read]"
+        text += f"\n[matches in {counted(hidden, 'file')} left out: the rules do not let them be read]"
     capped = cap(text, ctx.output_path)
     return ToolOutcome(
         content=capped.text,

@@ -12,6 +12,7 @@ import time
 
 from msgspec import Struct
 
+from mcode_exec.plurals import counted
 from mcode_exec.tools import files
 from mcode_exec.tools.failure import ToolFailure
 
@@ -58,7 +59,7 @@ def read_part(fd: int, start: bytes, offset: int, limit: int, *, chars: int, sho
         more, is_end = _next(fd, decoder)
         text += more
     if line < offset or not text:
-        raise ToolFailure(f"{shown} has about {line - 1} lines; offset {offset} is beyond its end")
+        raise ToolFailure(f"{shown} has about {counted(line - 1, 'line')}; offset {offset} is beyond its end")
     lines = text[:chars].split("\n")
     is_end = is_end and len(text) <= chars
     is_torn = not is_end and len(lines) == 1

@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from mcode_exec.plurals import counted
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.tools import files, images
 from mcode_exec.tools.context import ToolContext
@@ -38,7 +39,7 @@ def _read(path: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutc
         if images.mime_of(start) or shown.lower().endswith(images.SUFFIXES):
             return _image(start, shown, ctx)
         if files.is_binary(start):
-            raise ToolFailure(f"{shown} is a binary file of {max(stat.st_size, len(start))} bytes")
+            raise ToolFailure(f"{shown} is a binary file of {counted(max(stat.st_size, len(start)), 'byte')}")
         ctx.reads.note(path, os.path.realpath(path), stat, start if is_whole else None)
         offset = arguments.get("offset", 1)
         limit = min(arguments.get("limit", MAX_LINES), MAX_LINES)
@@ -66,7 +67,7 @@ def _image(content: bytes, shown: str, ctx: ToolContext) -> ToolOutcome:
     if not ctx.takes_images:
         raise ToolFailure(f"{shown} is an image ({mime}, {width}x{height}), and this model cannot see images")
     return ToolOutcome(
-        content=f"image {shown}: {mime}, {width}x{height}, {len(content)} bytes",
+        content=f"image {shown}: {mime}, {width}x{height}, {counted(len(content), 'byte')}",
         title=shown,
         images=((mime, content),),
     )
@@ -83,7 +84,7 @@ def _text(content: bytes, offset: int, limit: int, shown: str) -> ToolOutcome:
     if lines[-1] == "":
         lines.pop()
     if offset > max(len(lines), 1):
-        raise ToolFailure(f"{shown} has {len(lines)} lines; offset {offset} is beyond its end")
+        raise ToolFailure(f"{shown} has {counted(len(lines), 'line')}; offset {offset} is beyond its end")
     wanted = lines[offset - 1 : offset - 1 + limit]
     body, shown_count = _numbered(wanted, offset)
     last = offset + shown_count - 1
@@ -107,7 +108,7 @@ def _part_of_large(fd: int, start: bytes, offset: int, limit: int, *, shown: str
         notes.append(f"line {offset} is longer than {4 * MAX_BYTES} characters")
     is_cut = shown_count < len(part.lines) or not part.is_end
     more = f"go on with offset {last + 1}" if is_cut else "nothing follows"
-    notes.append(f"lines {offset} to {last} of a file of {size} bytes; {more}")
+    notes.append(f"lines {offset} to {last} of a file of {counted(size, 'byte')}; {more}")
     return _outcome(body, notes, shown, is_cut=is_cut)
 
 

@@ -7,6 +7,7 @@ import stat as stat_module
 from collections.abc import Mapping
 from typing import Any
 
+from mcode_exec.plurals import counted
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.tools import files
 from mcode_exec.tools.context import ToolContext
@@ -58,7 +59,7 @@ def _write(path: str, data: bytes, ctx: ToolContext) -> ToolOutcome:
     additions, deletions = count_changes(content or b"", data)
     verb = "created" if old is None else "wrote"
     return ToolOutcome(
-        content=f"{verb} {shown} ({len(data)} bytes, +{additions} -{deletions} lines)"
+        content=f"{verb} {shown} ({counted(len(data), 'byte')}, +{additions} -{deletions} lines)"
         f"{losses(old, written)}{_other_form(content, data)}",
         title=shown,
         metadata={"path": real, "additions": additions, "deletions": deletions},

@@ -12,10 +12,17 @@ from __future__ import annotations
 import os
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import SessionError
+from mcode_exec.errors import SessionDeletingError, SessionError
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
-from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import (
+    deletion_rows,
+    queue_rows,
+    queue_state_rows,
+    session_rows,
+    signal_rows,
+    turn_rows,
+)
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import LEASE_S, is_held
@@ -29,7 +36,7 @@ NOBODY = "nobody"
 _BATCH = 250  # rows of a table in one transaction
 
 
-async def seal(store: Store, owner: Owner, session_id: str) -> list[Session]:
+async def seal(store: Store, owner: Owner, session_id: str, clock: Clock) -> list[Session]:
     """Seal a session with its sub-agents and side conversations; all as they were, the session itself last.
 
     Raises: SessionError for one that does not exist, or that a live process deletes already.
@@ -43,8 +50,9 @@ async def seal(store: Store, owner: Owner, session_id: str) -> list[Session]:
                 continue
             deleter = session.deleting_by
             if deleter not in (None, owner.token) and owner.is_alive(str(deleter)):
-                raise SessionError(f"session {one} is being deleted", code="session_deleting")
+                raise SessionDeletingError(one)
             session_rows.update_session(one, deleting_by=owner.token)
+            deletion_rows.put_deletion(one, pid=owner.pid, host=owner.host, since_ms=clock.now_ms())
             sealed.append(session)
         if not sealed:
             raise SessionError(
@@ -71,28 +79,30 @@ def _family(session_id: str) -> list[str]:
     return found
 
 
-async def give_up(store: Store, owner: Owner, sessions: list[Session], clock: Clock) -> None:
+async def give_up(store: Store, owner: Owner, sessions: list[Session], clock: Clock, reason: str) -> None:
     """Undo the seals that were set on `sessions`, and what their turns were told; nothing was deleted yet.
 
-    What an earlier deletion had sealed stays so: it is finished, not undone.
+    What an earlier deletion had sealed stays so: it is finished, not undone; `reason`: why not now.
     """
 
     def transaction() -> None:
         for session in sessions:
             if session.deleting_by is None and _let_go(session.id, owner, None):
                 signal_rows.withdraw_aborts(session.id, "session-deleting", clock.now_ms())
-            else:
-                _let_go(session.id, owner, NOBODY)
+                deletion_rows.delete_deletion(session.id)
+            elif _let_go(session.id, owner, NOBODY):
+                deletion_rows.put_reason(session.id, reason)
 
     await store.write(transaction)
 
 
-async def leave(store: Store, owner: Owner, sessions: list[Session]) -> None:
-    """Leave a deletion that cannot go on now to whoever comes next."""
+async def leave(store: Store, owner: Owner, sessions: list[Session], reason: str) -> None:
+    """Leave a deletion that cannot go on now to whoever comes next; `reason`: why."""
 
     def transaction() -> None:
         for session in sessions:
-            _let_go(session.id, owner, NOBODY)
+            if _let_go(session.id, owner, NOBODY):
+                deletion_rows.put_reason(session.id, reason)
 
     await store.write(transaction)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from msgspec import structs
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import BusyError, SessionError
+from mcode_exec.errors import BusyError, SessionDeletingError, SessionError
 from mcode_exec.ids import new_item_id, new_turn_id
 from mcode_exec.records.queue import (
     ITEM_TTL_S,
@@ -77,7 +77,7 @@ async def add(
         if session is None:
             raise SessionError(f"there is no session {session_id} that could run")
         if session.deleting_by is not None:
-            raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
+            raise SessionDeletingError(session_id)
         known = None if turn_id is None else queue_rows.find_by_turn(turn_id)
         if known is not None:
             return _same(known, digest, f"turn id {turn_id}"), False

@@ -20,7 +20,14 @@ from mcode_exec.clock import Clock
 from mcode_exec.records.queue import ITEM_TTL_S, QueueItem
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.sessions.unfinished import Unfinished
-from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import (
+    deletion_rows,
+    queue_rows,
+    queue_state_rows,
+    session_rows,
+    signal_rows,
+    turn_rows,
+)
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.delivery import give_back, is_live
@@ -43,6 +50,7 @@ class Place(Struct, frozen=True, kw_only=True):
     drainer: tuple[str, str] = ("", "")
     removal: str = ""
     signal: int = 0
+    deletion: str = ""
 
 
 FIRST = Place()
@@ -120,8 +128,9 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
     removals = queue_state_rows.old_removals(place.removal, BATCH) if has_queue else []
     expired = queue_rows.expired_items(now_ms, BATCH) if has_queue else []
     signals = signal_rows.page_pending(place.signal, BATCH)
+    deleters = deletion_rows.page_deleters(place.deletion, BATCH)
     pages: tuple[Sequence[Any], ...] = (
-        locks, orphans, claims, waiters, drainers, removals, expired, signals,
+        locks, orphans, claims, waiters, drainers, removals, expired, signals, deleters,
     )  # fmt: skip
     then = None
     if any(len(page) == BATCH for page in pages):
@@ -132,6 +141,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
             drainer=_last(drainers, place.drainer, lambda row: row[:2]),
             removal=_last(removals, place.removal, lambda row: row[0]),
             signal=_last(signals, place.signal, lambda row: row[0]),
+            deletion=_last(deleters, place.deletion, lambda row: row[0]),
         )
     return _Left(
         locks=[lock for lock in locks if is_dead(lock.owner)],
@@ -142,7 +152,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
         removals=[item_id for item_id, waiter in removals if is_dead(waiter)],
         expired=expired,
         signals=[signal for _, signal in signals if _is_unheard(signal, now_ms)],
-        deleting=[one for one, deleter in session_rows.deleting_sessions(BATCH) if is_dead(deleter)],
+        deleting=[one for one, deleter in deleters if is_dead(deleter)],
         then=then,
     )
 

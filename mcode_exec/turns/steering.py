@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct, structs
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import BusyError, McodeError, SessionError
+from mcode_exec.errors import BusyError, McodeError, SessionDeletingError, SessionError
 from mcode_exec.ids import new_item_id, new_signal_id, new_turn_id, user_message_id
 from mcode_exec.records.history import TextBlock
 from mcode_exec.records.invocation import DEFAULT_PRODUCER
@@ -145,7 +145,7 @@ def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: M
     if session is None:
         raise SessionError(f"there is no session {session_id} that could run")
     if session.deleting_by is not None:
-        raise SessionError(f"session {session_id} is being deleted", code="session_deleting")
+        raise SessionDeletingError(session_id)
     known = _known(session_id, words)
     if known is not None:
         return Steered(signal=known, is_duplicate=True)

@@ -47,7 +47,15 @@ def test_everything_of_a_session_goes_and_its_usage_stays(mcode: Mcode, peer: Pe
     before = usage(mcode)
     directory = mcode.session_dir(session)
     run = mcode.run("sessions", "delete", session, *JSON).check()
-    assert json.loads(run.out) == {"deleted": [session]}
+    record = {
+        "sessionId": session, "outcome": "deleted", "exitCode": 0, "code": None, "message": None, "notice": None,
+    }  # fmt: skip
+    assert json.loads(run.out) == {
+        "schemaVersion": 1,
+        "type": "sessions.delete",
+        "deleted": [session],
+        "sessions": [record],
+    }
     assert rows_of(mcode, session) == {}
     assert not directory.exists()
     assert [row["id"] for row in mcode.query("SELECT id FROM sessions")] == [other]
@@ -138,12 +146,21 @@ def test_no_link_is_followed_out_of_the_data(mcode: Mcode, peer: Peer, tmp_path:
     directory = mcode.session_dir(other)
     directory.rename(tmp_path / "moved")
     directory.symlink_to(tmp_path / "moved")
-    mcode.run("sessions", "delete", other).check()
+    run = mcode.run("sessions", "delete", other).check()
+    assert f"{directory} was a link to {tmp_path / 'moved'}: the link is removed" in run.err
+    assert "itself was not touched" in run.err
     assert (tmp_path / "moved" / "messages.jsonl").exists()
     assert not directory.is_symlink()
 
 
-def test_several_are_found_before_one_goes(mcode: Mcode, peer: Peer) -> None:
-    session = made(mcode, peer)
-    mcode.run("sessions", "delete", session, "mvs_" + "0" * 32).check(4)
-    assert mcode.query("SELECT id FROM sessions") == [{"id": session}]
+def test_a_name_that_is_no_session_keeps_no_other_one(mcode: Mcode, peer: Peer) -> None:
+    sessions = [made(mcode, peer) for _ in range(2)]
+    nobody = "mvs_" + "0" * 32
+    run = mcode.run("sessions", "delete", nobody, *sessions, *JSON).check(4)
+    told = json.loads(run.out)
+    assert told["deleted"] == sessions
+    assert [(one["sessionId"], one["outcome"], one["code"]) for one in told["sessions"]] == [
+        (nobody, "not-found", "session_not_found"),
+        *((session, "deleted", None) for session in sessions),
+    ]
+    assert mcode.query("SELECT id FROM sessions") == []

@@ -92,11 +92,15 @@ def test_files_that_cannot_be_removed_are_said_and_keep_the_session_sealed(mcode
     put_away(mcode)
     run = mcode.run("sessions", "delete", session).check(74)
     assert "is no directory" in run.err
+    assert session in run.err
+    (year,) = (mcode.data / "sessions").iterdir()
+    assert str(year) in run.err
     assert mcode.exec("x", "--session", session, *JSON).check(4).result["error"]["code"] == "session_deleting"
     assert mcode.exec("x", "--continue", *JSON).check(4).result["error"]["code"] == "session_not_found"
     assert list((mcode.root / "away").rglob("messages.jsonl"))
     put_back(mcode)
-    mcode.run("sessions", "delete", session).check(4)  # its start has finished it
+    finished = mcode.run("sessions", "delete", session).check()  # its start has finished it
+    assert f"session {session} is deleted" in finished.err
     assert mcode.query("SELECT id FROM sessions") == []
     assert list((mcode.data / "sessions").iterdir()) == []
 
@@ -122,8 +126,13 @@ def test_what_was_deleted_is_said_although_the_next_one_is_busy(mcode: Mcode, pe
     session, first, gate = busy_another(mcode, peer)
     first.send(signal.SIGSTOP)
     run = mcode.run("sessions", "delete", idle, session, *JSON).check(75)
-    assert json.loads(run.out) == {"deleted": [idle]}
-    assert session in run.err
+    told = json.loads(run.out)
+    assert told["deleted"] == [idle]
+    assert [(one["sessionId"], one["outcome"], one["exitCode"]) for one in told["sessions"]] == [
+        (idle, "deleted", 0),
+        (session, "kept", 75),
+    ]
+    assert session in told["sessions"][1]["message"]
     first.send(signal.SIGCONT)
     gate.open()
     first.finish()

@@ -130,7 +130,7 @@ def test_clearing_a_paused_queue_with_the_next_turn(mcode: Mcode, peer: Peer) ->
     add(mcode, session, "waits")
     mcode.run("queue", "pause", session).check()
     run = mcode.exec("x", "--session", session, "--paused-queue", "clear", *JSON).check()
-    assert "1 items of the paused queue were taken away" in run.err
+    assert "1 item of the paused queue taken away" in run.err
     assert items(mcode) == []
     assert mcode.query("SELECT * FROM queue_pauses") == []
 

@@ -20,7 +20,7 @@ JSON = ("--output-format", "json")
 
 def recover(mcode: Mcode) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(mcode.run("recover", *JSON).check().out)
-    assert found.pop("type") == "recovery"
+    assert (found.pop("schemaVersion"), found.pop("type")) == (1, "recovery")
     return found
 
 
@@ -80,7 +80,7 @@ def test_a_session_that_says_started_without_anybody_is_interrupted(mcode: Mcode
     mcode.exec("hi").check()
     write(mcode, "UPDATE sessions SET status = 'started'")
     run = mcode.run("recover").check()
-    assert run.out == "1 sessions without a process set to `interrupted`\n"
+    assert run.out == "1 session without a process set to `interrupted`\n"
     assert mcode.query("SELECT status FROM sessions") == [{"status": "interrupted"}]
 
 

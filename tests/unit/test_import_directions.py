@@ -20,6 +20,7 @@ COMMON = {
     "paths",
     "redaction",
     "durations",
+    "plurals",
     "version",
     "faults",
 }

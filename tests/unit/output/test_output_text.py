@@ -10,6 +10,7 @@ import os
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
@@ -155,27 +156,35 @@ ROWS = [
     {"id": "b", "title": 'x,"y"\nz', "labels": {}, "n": 3, "ok": False},
 ]
 COLUMNS = {"id": "ID", "title": "TITLE", "n": "N"}
+FIELDS = ("id", "title", "labels", "n", "ok")
+
+
+def rendered(rows: list[dict[str, Any]], list_format: str, cursor: str | None = None) -> str:
+    return render(rows, list_format, name="things", fields=FIELDS, columns=COLUMNS, cursor=cursor).decode()
 
 
 def test_lists_have_the_same_rows_in_every_format() -> None:
-    as_json = json.loads(render(ROWS, "json", name="things", columns=COLUMNS, cursor="c1"))
-    as_lines = [
-        json.loads(line) for line in render(ROWS, "jsonl", name="things", columns=COLUMNS).splitlines()
-    ]
-    as_csv = list(csv.DictReader(io.StringIO(render(ROWS, "csv", name="things", columns=COLUMNS).decode())))
+    as_json = json.loads(rendered(ROWS, "json", "c1"))
+    as_lines = [json.loads(line) for line in rendered(ROWS, "jsonl").splitlines()]
+    as_csv = list(csv.DictReader(io.StringIO(rendered(ROWS, "csv"))))
 
-    assert as_json == {"things": ROWS, "nextCursor": "c1"}
+    assert as_json == {"schemaVersion": 1, "things": ROWS, "nextCursor": "c1"}
     assert as_lines == ROWS
     assert [row["title"] for row in as_csv] == ["漢字\\e", ROWS[1]["title"]]
     assert (as_csv[0]["labels"], as_csv[0]["n"], as_csv[1]["ok"]) == ('{"k":"v"}', "", "false")
 
 
 def test_tables_align_wide_characters_and_show_what_acts() -> None:
-    lines = render(ROWS, "table", name="things", columns=COLUMNS).decode().splitlines()
+    lines = rendered(ROWS, "table").splitlines()
 
     assert lines == ["ID    TITLE     N", "a     漢字\\e    -", 'b     x,"y"\\nz  3']
-    assert render([], "table", name="things", columns=COLUMNS) == b""
-    assert render([], "csv", name="things", columns=COLUMNS) == b"id,title,n\n"
+    assert rendered([], "table") == ""
+
+
+def test_an_empty_list_has_the_csv_header_of_a_full_one() -> None:
+    assert rendered([], "csv").splitlines() == rendered(ROWS, "csv").splitlines()[:1]
+    with pytest.raises(ValueError, match="not name: other"):
+        rendered([{"other": 1}], "csv")
 
 
 def test_nested_facts_are_outlined() -> None:
