@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mcode_exec.cli.exec_command import run_turn
-from mcode_exec.cli.exec_flags import FORMATS, options_without, values_of_absent
+from mcode_exec.cli.exec_command import run_turn, to_invocation
+from mcode_exec.cli.exec_flags import options_without, values_of_absent
 from mcode_exec.cli.flag_types import SESSION_ID
 from mcode_exec.cli.grouped_command import GroupedCommand, GroupedOption
-from mcode_exec.cli.list_options import await_result, emit
+from mcode_exec.cli.list_options import await_result, emit, emit_document, notice
+
+if TYPE_CHECKING:
+    from mcode_exec.records.invocation import Invocation
 
 #: what the turn that is retried has decided
 _DECIDED = (
@@ -41,7 +44,7 @@ Exit codes: those of `mcode exec`; 4 also where the last turn was answered (`not
             ["--inspect"],
             group="Retry",
             is_flag=True,
-            help="Say what it would do; nothing is run or changed.",
+            help="Say what it would do, with the exit code of a refusal; nothing is run or changed.",
         ),
         *options_without(*_DECIDED),
     ],
@@ -56,25 +59,29 @@ def command(ctx: click.Context, /, session: str, inspect: bool, **flags: Any) ->
     It runs in the session's workspace (--cwd DIR moves the session) and passes what waits in its queue.
     SESSION is an id or a unique prefix of one.
     """
-    if inspect:
-        ctx.obj[2].release()
-        return _show(session, flags["data_dir"], FORMATS[flags["output_format"]])
     cwd = "@recorded" if flags["cwd"] is None else flags["cwd"]
     filled = {**values_of_absent(), **flags, "prompt": None, "session": session, "cwd": cwd}
-    return run_turn(ctx, filled, retries=True, source="retry", priority="retry-continuation")
+    fixed: dict[str, Any] = {"retries": True, "source": "retry", "priority": "retry-continuation"}
+    if not inspect:
+        return run_turn(ctx, filled, **fixed)
+    started_s, _, signals = ctx.obj
+    signals.release()
+    return _show(to_invocation(ctx, filled, started_s, **fixed))
 
 
-def _show(session: str, data_dir: str | None, output_format: str) -> int:
+def _show(invocation: Invocation) -> int:
     from mcode_exec.executor.retry_inspection import inspect_retry
-    from mcode_exec.output.encoding import to_json_line
     from mcode_exec.redaction import Redactor, secret_values
 
     redact = Redactor(secret_values(os.environ)).text
-    described = await_result(inspect_retry(data_dir, os.environ, session))
-    if output_format == "text":
+    described, refusal = await_result(inspect_retry(invocation, os.environ))
+    if invocation.output_format == "text":
         from mcode_exec.output.outline import outline
 
         emit(redact(outline(described)).encode("utf-8", "replace"))
     else:
-        emit(to_json_line({"type": "retry.inspect", **described}, redact))
-    return 0
+        emit_document("retry.inspect", described, redact)
+    if refusal is None:
+        return 0
+    notice(redact(f"error: {refusal.message} ({refusal.code})"))
+    return refusal.exit_code

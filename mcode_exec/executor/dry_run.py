@@ -24,10 +24,12 @@ from mcode_exec.executor.models import Reach, catalogue_of, check_distinct, reac
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.executor.turn_plan import (
+    Input,
     TurnPlan,
     check_attachments,
     find_repository,
     plan_turn,
+    read_base_prompt,
     read_input,
 )
 from mcode_exec.executor.workspaces import recorded_workspace, workspace_of
@@ -41,8 +43,11 @@ from mcode_exec.store.database import Store
 from mcode_exec.workspace import git
 
 
-async def describe(invocation: Invocation) -> dict[str, Any]:
-    """The resolved invocation as plain values.  Raises what the run itself would raise before its first model call."""
+async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict[str, Any]:
+    """The resolved invocation as plain values; `prompt`: what it says, where the invocation does not.
+
+    Raises what the run itself would raise before its first model call.
+    """
     env = dict(os.environ)
     outputs = _checked_outputs(
         invocation, None if invocation.ephemeral else paths.find_data_dir(invocation.data_dir, env)
@@ -53,10 +58,9 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     async with _looking(data) as store:
         workspace = workspace_of(invocation, env)
         if workspace is None:
-            assert invocation.session is not None
-            workspace = await recorded_workspace(store, invocation.session)
+            workspace = await recorded_workspace(store, invocation)
         settings = resolving.resolve(invocation, env, workspace)
-        given = await read_input(invocation)
+        given = await _given(invocation, prompt)
         repository, _ = await find_repository(store, git.find_root(workspace))
         plan = await plan_turn(
             store,
@@ -116,6 +120,12 @@ async def describe(invocation: Invocation) -> dict[str, Any]:
     }
 
 
+async def _given(invocation: Invocation, prompt: Prompt | None) -> Input:
+    if prompt is None:
+        return await read_input(invocation)
+    return Input(prompt=prompt, base_prompt=await read_base_prompt(invocation))
+
+
 def _checked_outputs(invocation: Invocation, data: str | None) -> dict[str, str]:
     """The files that the run would write, by flag.  Raises: OutputWriteFailedError."""
     targets = {
@@ -153,7 +163,7 @@ def _session(invocation: Invocation, plan: TurnPlan) -> dict[str, Any]:
             "id": session.id,
             "workspace": session.workspace,
             "title": session.title,
-            "status": session.status,
+            "status": session.shown_status,
         }
     return {"id": None, "isPrivate": invocation.ephemeral, "key": invocation.session_key}
 

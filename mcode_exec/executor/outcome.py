@@ -14,6 +14,7 @@ from mcode_exec.abort import AbortScope
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.durations import format_duration
 from mcode_exec.errors import InternalError, McodeError
+from mcode_exec.plurals import counted
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef
 from mcode_exec.records.queue import QueueItem
@@ -198,7 +199,8 @@ def _verdict(
         info = ErrorInfo(
             category="runtime",
             code="PERMISSION_ASKED",
-            message=f"{len(asks)} tool call(s) needed a permission that nobody could give; first: {first.reason}",
+            message=f"{counted(len(asks), 'tool call')} needed a permission that nobody could give; "
+            f"first: {first.reason}",
             retryable=False,
         )
         return _Verdict(status="interaction_required", exit_code=5, error=info, is_answered=True)

@@ -203,6 +203,14 @@ def _attachment_block(
     return FileBlock(digest=digest, mime=mime, filename=name), attachment
 
 
+def name_of_text(text: str) -> str | None:
+    """The name of the file that a block of text was attached from; None for words."""
+    import re
+
+    found = re.fullmatch(r'<(file(?:-\d+)?) name="([^\n]*)">\n.*</\1>', text, re.DOTALL)
+    return None if found is None else found[2]
+
+
 def _block(tag: str, attributes: str, text: str) -> str:
     """`text` between tags; a text that closes such a block itself is put between others."""
     number = 1

@@ -1,4 +1,7 @@
-"""`mcode retry --inspect`: what a retry would do.  Reads the store as it stands; nothing is made or changed."""
+"""`mcode retry --inspect`: what a retry would do, and what would refuse it.
+
+Reads the store as it stands; nothing is made or changed.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +12,34 @@ import msgspec
 
 from mcode_exec import paths
 from mcode_exec.clock import SystemClock
-from mcode_exec.executor.retrying import Retry, plan_retry
+from mcode_exec.errors import McodeError
+from mcode_exec.executor.dry_run import describe
+from mcode_exec.executor.retrying import Retry, check, plan_retry
 from mcode_exec.executor.runtime import check_data_directory
 from mcode_exec.executor.submission import holder_line
+from mcode_exec.executor.workspaces import RECORDED, workspace_path
+from mcode_exec.records.invocation import Invocation
 from mcode_exec.sessions import finding
+from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store.database import Store
 from mcode_exec.turns.owner import is_alive, read_boot_id
 from mcode_exec.turns.settlement import PROCESS_RESTART
 
 
-async def inspect_retry(data_dir: str | None, env: Mapping[str, str], name: str) -> dict[str, Any]:
-    """What a retry of the session would do, as plain values.
+async def inspect_retry(
+    invocation: Invocation, env: Mapping[str, str]
+) -> tuple[dict[str, Any], McodeError | None]:
+    """What the retry would do, as plain values, and what would refuse it.
 
     Raises: SessionError for a session that does not exist; HistoryCorruptError, StoreFailedError.
     """
-    data = paths.data_dir(data_dir, dict(env))
+    assert invocation.session is not None
+    data = paths.data_dir(invocation.data_dir, dict(env))
     check_data_directory(data)
     run_dir, clock = paths.run_dir(data), SystemClock()
     store = await Store.open_read_only(paths.database_file(data), clock)
     try:
-        session = (await finding.find_named(store, name)).session
+        session = (await finding.find_named(store, invocation.session)).session
         retry = await plan_retry(
             store,
             paths.sessions_dir(data),
@@ -39,10 +50,23 @@ async def inspect_retry(data_dir: str | None, env: Mapping[str, str], name: str)
         )
     finally:
         await store.close()
-    return {**_described(retry), "workspace": session.workspace}
+    attachments = history_paths(paths.sessions_dir(data), session.history_relative_dir).attachments
+    refusal = await _refusal(retry, attachments, invocation)
+    workspace = workspace_path(invocation.cwd, env) if invocation.cwd != RECORDED else session.workspace
+    return {**_described(retry, refusal), "workspace": workspace}, refusal
 
 
-def _described(retry: Retry) -> dict[str, Any]:
+async def _refusal(retry: Retry, attachments: str, invocation: Invocation) -> McodeError | None:
+    """What the run itself would raise before its first model call, as far as that is known without it."""
+    try:
+        check(retry, attachments)
+        await describe(invocation, retry.prompt())
+    except McodeError as error:
+        return error
+    return None
+
+
+def _described(retry: Retry, refusal: McodeError | None) -> dict[str, Any]:
     receipt = retry.receipt
     outcome, reason = (None, None) if receipt is None else (receipt.outcome, receipt.reason)
     if receipt is not None and outcome is None and retry.mode != "busy":
@@ -50,8 +74,8 @@ def _described(retry: Retry) -> dict[str, Any]:
     why = retry.why
     if retry.mode == "busy" and retry.lock is not None:
         why = holder_line(retry.lock.holder())
-    elif any(attachment.is_missing for attachment in retry.attachments):
-        why = "it could not run: attachments are missing"
+    elif refusal is not None and why is None:
+        why = f"it could not run: {refusal.message}"
     return {
         "mode": retry.mode,
         "sessionId": retry.session_id,
@@ -63,4 +87,6 @@ def _described(retry: Retry) -> dict[str, Any]:
         "warning": retry.warning,
         "attachments": msgspec.to_builtins(retry.attachments),
         "why": why,
+        "exitCode": 0 if refusal is None else refusal.exit_code,
+        "code": None if refusal is None else refusal.code,
     }

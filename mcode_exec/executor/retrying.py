@@ -8,17 +8,17 @@ stands there, nothing of it is done again.  Reads, and changes nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import SessionError
+from mcode_exec.errors import SessionDeletingError, SessionError
+from mcode_exec.executor.asked import Attachment, asked, attachments, first_line, is_reminder
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.submission import reject
-from mcode_exec.records.history import Block, FileBlock, HistoryRecord, ImageBlock, TextBlock
+from mcode_exec.records.history import Block, HistoryRecord, TextBlock
 from mcode_exec.records.session import Session
 from mcode_exec.records.turn import Receipt, Rejected, TurnRequest
 from mcode_exec.sessions import finding
@@ -53,14 +53,6 @@ _DOUBTS = {
     "USAGE_LIMIT_EXCEEDED": "the plan's limit was reached: until it is lifted, this ends in the same way",
     "LLM_CONTENT_REFUSED": "the model refused the request: the same words will probably be refused again",
 }
-
-
-class Attachment(Struct, frozen=True, kw_only=True, rename="camel"):
-    name: str
-    mime: str
-    digest: str
-    #: its bytes are not in the session any more
-    is_missing: bool
 
 
 class Retry(Struct, frozen=True, kw_only=True):
@@ -163,12 +155,15 @@ async def plan_retry(
         lambda: (turn_rows.find_lock(session.id), turn_rows.newest_receipts(session.id, None, 1))
     )
     last = newest[0] if newest else None
+    if session.deleting_by is not None:
+        return Retry(
+            mode="none", session_id=session.id, receipt=last, why="it is being deleted",
+            code=SessionDeletingError.code,
+        )  # fmt: skip
     if lock is not None and is_alive(lock.owner) and not is_expired(lock, boot_id=boot_id, clock=clock):
         return Retry(mode="busy", session_id=session.id, receipt=last, lock=lock)
     # read after the look at the lock: a turn that begins later is refused by `policy`
     records = await store.on_thread(lambda: _records(sessions_dir, session))
-    if lock is not None and lock.kind == "deletion":
-        return Retry(mode="none", session_id=session.id, receipt=last, lock=lock, why="it is being deleted")
     found = await store.read(lambda: _find_turn(session.id, records))
     if found.mode == "none":
         return found
@@ -193,7 +188,7 @@ def _find_turn(session_id: str, records: Sequence[HistoryRecord]) -> Retry:
     while page := turn_rows.newest_receipts(session_id, before, _PAGE):
         for receipt in page:
             last = last or receipt
-            error_code = error_code or receipt.code
+            error_code = error_code or _code_of(receipt)
             if receipt.outcome in ("completed", "waiting"):
                 why = f"its last turn {receipt.turn_id} was answered"
                 return Retry(mode="none", session_id=session_id, receipt=receipt, why=why)
@@ -206,6 +201,19 @@ def _find_turn(session_id: str, records: Sequence[HistoryRecord]) -> Retry:
                 )  # fmt: skip
         before = page[-1].sequence
     return Retry(mode="none", session_id=session_id, receipt=last, why="no turn has run in it")
+
+
+def _code_of(receipt: Receipt) -> str | None:
+    """The code that its run ended with; a turn that was stopped has it in its result alone.  Inside a read."""
+    if receipt.code is not None or receipt.outcome != "aborted":
+        return receipt.code
+    from mcode_exec.executor.outcome import decode_result
+
+    whole = turn_rows.find_receipt(receipt.turn_id)
+    if whole is None or whole.result is None:
+        return None
+    error = decode_result(whole.result).error
+    return None if error is None else error.code
 
 
 def _why_lost(session_id: str, receipt: Receipt) -> str:
@@ -233,56 +241,25 @@ def _fill(
     of_turn = [record for record in records if record.turn_id == turn_id]
     prompt = next(record for record in of_turn if record.message.role == "user")
     is_answered = any(record.message.role == "assistant" for record in of_turn)
-    asked = _asked(records)
+    wanted = asked(records)
     content = (TextBlock(text=_REMINDER, synthetic=True),) if is_answered else prompt.message.content
     return structs.replace(
         found,
-        mode="continue" if is_answered or _is_reminder(prompt.message.content) else "resubmit",
+        mode="continue" if is_answered or is_reminder(prompt.message.content) else "resubmit",
         content=content,
         message_id=None if is_answered else prompt.id,
-        asked=_first_line(asked),
-        attachments=_attachments(
-            asked, history_paths(sessions_dir, session.history_relative_dir).attachments
+        asked=first_line(wanted),
+        attachments=attachments(
+            wanted, history_paths(sessions_dir, session.history_relative_dir).attachments
         ),
         last_turn_id=last.turn_id if last is not None else None,
     )
 
 
-def _is_reminder(content: Sequence[Block]) -> bool:
-    return all(isinstance(block, TextBlock) and block.synthetic for block in content)
-
-
-def _asked(records: Sequence[HistoryRecord]) -> tuple[Block, ...]:
-    """What somebody asked for last: no reminder, no words to a running turn."""
-    for record in reversed(records):
-        message = record.message
-        if message.role == "user" and record.steered_by is None and not _is_reminder(message.content):
-            return message.content
-    return ()
-
-
-def _first_line(content: Sequence[Block]) -> str:
-    for block in content:
-        if isinstance(block, TextBlock) and not block.synthetic and block.text.strip():
-            return block.text.strip().splitlines()[0]
-    return ""
-
-
-def _attachments(content: Sequence[Block], directory: str) -> tuple[Attachment, ...]:
-    return tuple(
-        Attachment(
-            name=block.filename or block.mime,
-            mime=block.mime,
-            digest=block.digest,
-            is_missing=not os.path.isfile(os.path.join(directory, block.digest)),
-        )
-        for block in content
-        if isinstance(block, ImageBlock | FileBlock)
-    )
-
-
 def check(retry: Retry, directory: str) -> None:
     """Raise SessionError where there is nothing that could be run, BusyError where something runs."""
+    if retry.code == SessionDeletingError.code:
+        raise SessionDeletingError(retry.session_id)
     if retry.lock is not None:
         rejected = Rejected(reason=REJECTED_BY[retry.lock.kind], holder=retry.lock.holder())
         reject(rejected, TurnRequest(session_id=retry.session_id, turn_id="", digest="", source="retry"))
@@ -290,7 +267,7 @@ def check(retry: Retry, directory: str) -> None:
         raise SessionError(f"nothing to retry in session {retry.session_id}: {retry.why}", code=retry.code)
     gone = [attachment for attachment in retry.attachments if attachment.is_missing]
     if gone:
-        named = ", ".join(f"{one.name} ({one.digest[:12]}…)" for one in gone)
+        named = ", ".join(f"{one.name} ({(one.digest or '')[:12]}…)" for one in gone)
         raise SessionError(
             f"the attachment {named} of session {retry.session_id} is gone from {directory}; put it back, or "
             f"attach it again: `mcode exec --session {retry.session_id} --file … PROMPT`",

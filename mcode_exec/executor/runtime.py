@@ -208,8 +208,7 @@ class Runtime:
         workspace = workspace_of(invocation, self.env)
         if workspace is None:
             assert invocation.cwd == RECORDED
-            assert invocation.session is not None
-            workspace = await recorded_workspace(self.store, invocation.session)
+            workspace = await recorded_workspace(self.store, invocation)
         return resolve(invocation, self.env, workspace), workspace
 
     async def close(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mcode_exec import config as configuration
-from mcode_exec.errors import InvocationError, SessionError
+from mcode_exec.errors import InvocationError, SessionDeletingError, SessionError
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.prompt import Prompt, read_prompt
 from mcode_exec.executor.settings import Settings
@@ -96,6 +96,8 @@ async def plan_turn(
     """
     found = await _existing_session(store, sessions_dir, invocation, workspace, project)
     existing = found.session if found is not None else None
+    if existing is not None and existing.deleting_by is not None:
+        raise SessionDeletingError(existing.id)
     if existing is not None and invocation.session is not None:
         _check_workspace(existing, invocation, workspace)
     agent, notices = _agent_of(settings, existing)

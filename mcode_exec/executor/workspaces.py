@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from mcode_exec.errors import InvocationError, SessionError
 from mcode_exec.paths import current_directory, user_path
 from mcode_exec.records.invocation import Invocation
-from mcode_exec.records.session import Session
 from mcode_exec.sessions import finding
 from mcode_exec.store.database import Store
 
@@ -82,20 +81,18 @@ def find_workspace(cwd: str | None, env: Mapping[str, str]) -> str | None:
         raise
 
 
-async def recorded_workspace(store: Store, session_text: str) -> str:
+async def recorded_workspace(store: Store, invocation: Invocation) -> str:
     """The workspace of `--session ID --cwd @recorded`.
 
     Raises: SessionError `workspace_missing` when it is gone.
     """
-    found = await finding.find_named(store, session_text)
-    return _existing(found.session)
-
-
-def _existing(session: Session) -> str:
+    assert invocation.session is not None
+    session = (await finding.find_named(store, invocation.session)).session
+    again = f"mcode retry {session.id}" if invocation.retries else f"mcode exec --session {session.id}"
     if not os.path.isdir(session.workspace):
         raise SessionError(
             f"the workspace {session.workspace} of session {session.id} is gone; "
-            f"`mcode exec --session {session.id} --cwd DIR` moves it to another directory",
+            f"`{again} --cwd DIR` moves it to another directory",
             code="workspace_missing",
         )
     return session.workspace

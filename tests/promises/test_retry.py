@@ -36,8 +36,10 @@ def failed(mcode: Mcode, peer: Peer, *flags: str) -> str:
     return only_session(mcode)
 
 
-def inspect(mcode: Mcode, session: str, **how: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(mcode.run("retry", session, "--inspect", *JSON, **how).check().out)
+def inspect(mcode: Mcode, session: str, *flags: str, code: int = 0, **how: Any) -> dict[str, Any]:
+    run = mcode.run("retry", session, "--inspect", *flags, *JSON, **how).check(code)
+    found: dict[str, Any] = json.loads(run.out)
+    assert (found["schemaVersion"], found["type"], found["exitCode"]) == (1, "retry.inspect", code)
     return found
 
 
@@ -160,7 +162,7 @@ def test_after_a_kill_the_model_gets_the_prompt_once(mcode: Mcode, peer: Peer, p
 def test_a_prompt_that_was_never_kept_cannot_be_said_again(mcode: Mcode, peer: Peer) -> None:
     mcode.exec("the prompt", env={"MCODE_FAULT": "after-admission"}).check(-signal.SIGKILL)
     session = only_session(mcode)
-    assert inspect(mcode, session)["mode"] == "none"
+    assert inspect(mcode, session, code=4)["code"] == "prompt_not_kept"
     run = mcode.run("retry", session).check(4)
     assert "prompt_not_kept" in run.err
     assert f"mcode exec --session {session} PROMPT" in run.err
@@ -220,7 +222,7 @@ def test_a_tool_whose_process_was_killed_has_its_interrupted_result(mcode: Mcode
 def test_an_answered_turn_is_nothing_to_retry(mcode: Mcode, peer: Peer) -> None:
     mcode.exec("hi").check()
     session = only_session(mcode)
-    found = inspect(mcode, session)
+    found = inspect(mcode, session, code=4)
     assert (found["mode"], "was answered" in found["why"]) == ("none", True)
     run = mcode.run("retry", session, *JSON).check(4)
     assert run.result["error"]["code"] == "nothing_to_retry"
@@ -231,7 +233,7 @@ def test_an_answered_turn_is_nothing_to_retry(mcode: Mcode, peer: Peer) -> None:
 
 def test_a_running_turn_is_busy(mcode: Mcode, peer: Peer) -> None:
     session, running, gate = busy_session(mcode, peer)
-    assert inspect(mcode, session)["mode"] == "busy"
+    assert inspect(mcode, session, code=75)["mode"] == "busy"
     run = mcode.run("retry", session, *JSON).check(75)
     assert run.result["error"]["code"] == "session_busy"
     assert "--when-busy" not in run.err
@@ -306,7 +308,7 @@ def test_attachments_are_sent_again(mcode: Mcode, peer: Peer, api: str) -> None:
 def test_an_attachment_that_is_gone_is_named(mcode: Mcode, peer: Peer) -> None:
     session, kept = attached(mcode, peer)
     kept.unlink()
-    assert inspect(mcode, session)["attachments"][0]["isMissing"]
+    assert inspect(mcode, session, code=4)["attachments"][0]["isMissing"]
     calls = len(peer.calls)
     run = mcode.run("retry", session, *JSON).check(4)
     assert run.result["error"]["code"] == "attachment_missing"
