@@ -13,6 +13,7 @@
     ├── TurnFailedError             the loop itself gave up (doom loop, …)         4
     ├── LimitReachedError           steps, cost or tokens                          7
     ├── StoreFailedError            disk full, damaged, unreadable                74
+    │   ├── DiskFullError           there is no room for what has to be written
     │   └── HistoryCorruptError     a line of the canonical history is no record   4
     ├── StoreBusyError              locked by others for too long                 75
     ├── LeaseLostError              the session's lease is no longer ours         75
@@ -197,6 +198,10 @@ class StoreFailedError(McodeError):
     code = "STORE_FAILED"
     category = "storage"
     exit_code = 74
+
+
+class DiskFullError(StoreFailedError):
+    """The disk is full."""
 
 
 class HistoryCorruptError(StoreFailedError):

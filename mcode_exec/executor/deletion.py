@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from mcode_exec import paths
 from mcode_exec.errors import BusyError, McodeError, SessionDeletingError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
 from mcode_exec.sessions import finding
 from mcode_exec.sessions.removing import remove_files
+from mcode_exec.store import reserve
 from mcode_exec.turns import deletion
 from mcode_exec.turns.aborting import ABORT_WAIT_S, request_abort
 
@@ -67,6 +69,7 @@ async def delete_sessions(
     from mcode_exec.executor.inspect import opened
 
     first = 0
+    reserve.release(paths.database_file(paths.data_dir(data_dir, dict(env))))
     async with opened(data_dir, env) as runtime:
         for session_id in runtime.recovered.deleting:  # begun before, and ended by our own start
             if any(session_id.startswith(name) for name in names):

@@ -91,7 +91,7 @@ async def _store(data_dir: str | None, env: Mapping[str, str]) -> list[Check]:
     except McodeError as error:
         return [Check(name="data directory", ok=False, detail=error.message)]
     try:
-        runtime = await Runtime.look(data_dir, dict(env))
+        runtime = await Runtime.look(data_dir, dict(env), reads_only=False)
     except McodeError as error:
         return [
             Check(name="data directory", ok=None, detail=data),

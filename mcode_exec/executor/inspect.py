@@ -50,8 +50,11 @@ class MessagePage(Struct, frozen=True, kw_only=True):
 
 
 @asynccontextmanager
-async def opened(data_dir: str | None, env: Mapping[str, str]) -> AsyncIterator[Runtime]:
-    runtime = await Runtime.look(data_dir, dict(env))
+async def opened(
+    data_dir: str | None, env: Mapping[str, str], *, reads_only: bool = False
+) -> AsyncIterator[Runtime]:
+    """The runtime of a command that makes no store; `reads_only`: it writes nothing, and needs no room for that."""
+    runtime = await Runtime.look(data_dir, dict(env), reads_only=reads_only)
     try:
         yield runtime
     finally:
@@ -73,7 +76,7 @@ async def list_sessions(
     """
     before = _session_cursor(before_cursor) if before_cursor is not None else None
     limit = min(limit, MAX_PAGE)
-    async with opened(data_dir, env) as runtime:
+    async with opened(data_dir, env, reads_only=True) as runtime:
         sessions = await finding.page(
             runtime.store,
             workspace=None if all_workspaces else workspace,
@@ -112,7 +115,7 @@ async def show_session(
             f"{before!r} is no cursor of this session; take the one that an earlier page gave"
         )
     redactor = Redactor(secret_values(env))
-    async with opened(data_dir, env) as runtime:
+    async with opened(data_dir, env, reads_only=True) as runtime:
         session = await finding.find_exact(runtime.store, name)
         rows = await finding.messages_page(
             runtime.store,
@@ -142,7 +145,7 @@ async def export_session(data_dir: str | None, env: Mapping[str, str], name: str
     """A session with all its messages as the pieces of one JSON document, secrets masked."""
     redactor = Redactor(secret_values(env))
     pieces: list[bytes] = []
-    async with opened(data_dir, env) as runtime:
+    async with opened(data_dir, env, reads_only=True) as runtime:
         session = await finding.find_exact(runtime.store, name)
         head = {
             "format": EXPORT_FORMAT,
@@ -178,7 +181,7 @@ async def verify_session(
 
     Raises: BusyError when a turn runs and a repair was asked for.
     """
-    async with opened(data_dir, env) as runtime:
+    async with opened(data_dir, env, reads_only=not repair) as runtime:
         session = await finding.find_exact(runtime.store, name)
         paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
         known = session.history_bytes

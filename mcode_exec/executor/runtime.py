@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mcode_exec import paths
 from mcode_exec.abort import AbortScope
 from mcode_exec.clock import Clock, SystemClock
-from mcode_exec.errors import StoreFailedError
+from mcode_exec.errors import DiskFullError, StoreFailedError
 from mcode_exec.executor import temporary
 from mcode_exec.executor.recovering import Again, Report, recover_batch
 from mcode_exec.executor.settings import Settings, resolve
@@ -26,6 +26,7 @@ from mcode_exec.executor.workspaces import RECORDED, recorded_workspace, workspa
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
+from mcode_exec.store import reserve
 from mcode_exec.store.database import Store
 from mcode_exec.store.filesystem import check_directory
 from mcode_exec.turns.owner import Owner
@@ -87,14 +88,23 @@ class Runtime:
         return runtime
 
     @classmethod
-    async def look(cls, data_dir: str | None, env: Mapping[str, str]) -> Runtime:
-        """Likewise for who only looks: where no run has made a store there is an empty one, and none is made."""
+    async def look(cls, data_dir: str | None, env: Mapping[str, str], *, reads_only: bool) -> Runtime:
+        """Likewise for who only looks: where no run has made a store there is an empty one, and none is made.
+
+        `reads_only`: a full disk is no hindrance; what dead processes left stays then.
+        """
         data = paths.data_dir(data_dir, env)
+        found: str | None = None
         if os.path.lexists(paths.database_file(data)):
-            return await cls.open(Invocation(run_id="", data_dir=data_dir), env)
+            try:
+                return await cls.open(Invocation(run_id="", data_dir=data_dir), env)
+            except DiskFullError:
+                if not reads_only:
+                    raise
+                found = paths.database_file(data)
         check_data_directory(data)
         runtime = cls(env=env, data=data, private=None, clock=SystemClock())
-        runtime._store = await Store.open_read_only(None, runtime.clock)
+        runtime._store = await Store.open_read_only(found, runtime.clock)
         return runtime
 
     async def _open(self) -> None:
@@ -225,6 +235,8 @@ class Runtime:
         self._local.clear()
         if self._store is not None:
             await self._store.close()
+            if self._private is None and not self._store.is_read_only:
+                reserve.keep(self._store.path)
             self._store = None
         if self._owner is not None:
             self._owner.release()

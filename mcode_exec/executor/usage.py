@@ -57,7 +57,7 @@ async def usage(
     zone = _zone(timezone)
     since_ms = None if since is None else _moment_ms(since, "--since", zone)
     until_ms = None if until is None else _moment_ms(until, "--until", zone)
-    async with opened(data_dir, env) as runtime:
+    async with opened(data_dir, env, reads_only=True) as runtime:
         session_id = None
         if session is not None:
             session_id = (await finding.find_exact(runtime.store, session)).id

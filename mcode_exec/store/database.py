@@ -26,7 +26,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import InvocationError, McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.plurals import counted
-from mcode_exec.store import migrations, tables, trouble
+from mcode_exec.store import migrations, reserve, tables, trouble
 
 T = TypeVar("T")
 
@@ -297,7 +297,9 @@ def _migrate_exclusively(database: peewee.SqliteDatabase, path: str, clock: Cloc
     """
     import fcntl
 
-    descriptor = os.open(path + ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(
+        reserve.lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+    )
     try:
         os.fchmod(descriptor, 0o600)  # whatever the umask
         try:

@@ -13,7 +13,7 @@ import peewee
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import StoreFailedError
-from mcode_exec.store import migrations, tables
+from mcode_exec.store import migrations, reserve, tables, trouble
 
 
 def look(path: str, clock: Clock) -> peewee.SqliteDatabase:
@@ -23,12 +23,37 @@ def look(path: str, clock: Clock) -> peewee.SqliteDatabase:
     """
     database = None
     if os.path.exists(path):
-        database = peewee.SqliteDatabase(_address(path), uri=True, autoconnect=False)
-        database.connect()
+        try:
+            database = _connected(_address(path), path)
+        except peewee.OperationalError:
+            if not _is_whole_on_full_disk(path):
+                raise
+            database = _connected(_unshared(path), path)
     if database is None or migrations.check_identity(database, path) != migrations.VERSION:
         database = _in_memory(database, path, clock)
     tables.bind(database)
     return database
+
+
+def _connected(address: str, path: str) -> peewee.SqliteDatabase:
+    """Connected, and read from once: what cannot be read is known by then."""
+    database = peewee.SqliteDatabase(address, uri=True, autoconnect=False)
+    database.connect()
+    try:
+        migrations.check_identity(database, path)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _is_whole_on_full_disk(path: str) -> bool:
+    """Whether there is no room for SQLite's shared memory, and nothing in the log that it would be needed for."""
+    try:
+        has_log = os.path.getsize(path + "-wal") > 0
+    except OSError:
+        has_log = False
+    return not has_log and trouble.is_disk_full(os.path.dirname(path))
 
 
 def follow(path: str) -> peewee.SqliteDatabase | None:
@@ -81,7 +106,7 @@ def _is_migrating(path: str) -> bool:
     import fcntl
 
     try:
-        descriptor = os.open(path + ".lock", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(reserve.lock_file(path), os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
     try:
@@ -98,7 +123,11 @@ def _address(path: str, *, is_followed: bool = False) -> str:
     is_open = os.path.exists(path + "-wal") or os.path.exists(path + "-shm")
     # what others will write is seen through side files only; where none can be made, nobody writes either
     makes_them = is_followed and os.access(os.path.dirname(path), os.W_OK)
-    return f"file:{quote(path)}?{'mode=ro' if is_open or makes_them else 'immutable=1'}"
+    return f"file:{quote(path)}?mode=ro" if is_open or makes_them else _unshared(path)
+
+
+def _unshared(path: str) -> str:
+    return f"file:{quote(path)}?immutable=1"
 
 
 def _in_memory(original: peewee.SqliteDatabase | None, path: str, clock: Clock) -> peewee.SqliteDatabase:

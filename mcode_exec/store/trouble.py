@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 
-from mcode_exec.errors import StoreFailedError
+from mcode_exec.errors import DiskFullError, StoreFailedError
 
 #: SQLite's shared memory alone takes 32 KiB
 _NEEDED_BYTES = 64 * 1024
@@ -31,9 +31,10 @@ def failure_of(error: Exception, path: str) -> StoreFailedError:
     text = str(error)
     if "not a database" in text or "malformed" in text:
         return StoreFailedError(damaged(path, text))
-    if "is full" in text or _is_disk_full(path):
-        return StoreFailedError(
-            f"the disk that holds {path} is full; free some space and run the command again"
+    if "is full" in text or is_disk_full(os.path.dirname(path)):
+        return DiskFullError(
+            f"the disk that holds {path} is full; free some space and run the command again (`mcode sessions list` "
+            "reads all the same, and `mcode sessions delete ID` has 256 KiB of its own for it)"
         )
     if isinstance(error, OSError):
         return StoreFailedError(f"the store {path} cannot be used: {error.strerror or error}")
@@ -51,10 +52,11 @@ def damaged(path: str, what: str) -> str:
     )
 
 
-def _is_disk_full(path: str) -> bool:
+def is_disk_full(directory: str, needed_bytes: int = _NEEDED_BYTES) -> bool:
+    """Whether the disk of a directory has less room than that."""
     try:
-        disk = os.statvfs(os.path.dirname(path))
+        disk = os.statvfs(directory)
     except OSError:
         return False
     free = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail  # what is left over is kept for root
-    return free * disk.f_frsize < _NEEDED_BYTES or (disk.f_files > 0 and disk.f_ffree == 0)
+    return free * disk.f_frsize < needed_bytes or (disk.f_files > 0 and disk.f_ffree == 0)
