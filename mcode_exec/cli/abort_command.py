@@ -80,8 +80,10 @@ def _sentence(stopped: Stopped, asked: str | None) -> str:
     if stopped.outcome == "turn-mismatch":
         return f"turn {asked} does not run in session {session}; {turn} does, and goes on"
     if stopped.outcome == "not-running":
-        what = "no turn runs" if asked is None else f"turn {asked} does not run"
-        return f"{what} in session {session}"
+        if asked is None:
+            return f"no turn runs in session {session}; what is not submitted yet hears nothing of this"
+        later = "" if turn is None else "; if it is submitted yet, it is stopped before it starts"
+        return f"turn {asked} does not run in session {session}{later}"
     waited = format_duration(round(stopped.waited_s, 1))
     return (
         f"turn {turn} of session {session} was told to stop and has not ended within {waited}: its process may "

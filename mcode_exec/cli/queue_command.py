@@ -12,7 +12,7 @@ import click
 from mcode_exec.cli.exec_flags import options_named, values_of_absent
 from mcode_exec.cli.flag_types import DURATION, KEY, SESSION_ID, TEXT, Count, ItemId
 from mcode_exec.cli.grouped_command import GroupedCommand
-from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
+from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
 from mcode_exec.cli.queue_rows import COLUMNS, FIELDS, row_of, rows_of, tell_state
 
 if TYPE_CHECKING:
@@ -106,9 +106,7 @@ def add(ctx: click.Context, /, session: str, dedupe_key: str | None, expires: fl
 
 
 def _emit_json(row: dict[str, Any]) -> None:
-    from mcode_exec.output.encoding import to_json_line
-
-    emit(to_json_line(row))
+    emit_document(None, row)
 
 
 def _item_json(function: Callable[..., Any]) -> Callable[..., Any]:

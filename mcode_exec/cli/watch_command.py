@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mcode_exec.cli.flag_types import SESSION_ID, TEXT
-from mcode_exec.cli.list_options import await_result, check_reader, data_dir, emit, notice
+from mcode_exec.cli.list_options import await_result, check_reader, data_dir, emit, emit_document, notice
 
 if TYPE_CHECKING:
     from mcode_exec.executor.watching_changes import Change
@@ -124,9 +124,7 @@ class _Text:
 
 
 def _tell_change(change: Change | None) -> None:
-    from mcode_exec.output.encoding import to_json_line
-
-    emit(to_json_line(_row(change)))
+    emit_document(None, _row(change))
 
 
 def _row(change: Change | None) -> dict[str, Any]:
