@@ -98,5 +98,8 @@ def _show_locks(data_dir: str | None, output_format: str) -> int:
             row["until"] = local_time(row["untilMs"]) if row["untilMs"] is not None else None
         if not rows:
             notice("nothing is held")
+        for row in rows:
+            if row["what"] == "deletion":  # a cell has no room for the path that it is about
+                notice(f"session {row['sessionId']} is being deleted: {row['why']}")
     emit(render(rows, output_format, name="locks", fields=field_names(Held), columns=_LOCK_COLUMNS))
     return 0

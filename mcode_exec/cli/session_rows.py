@@ -66,5 +66,5 @@ def tell_deletions(seals: Mapping[str, Seal]) -> None:
 
     for session_id, seal in seals.items():
         since = "" if seal.since_ms is None else f" since {local_time(seal.since_ms)}"
-        why = "" if seal.reason is None else f", and was not ended: {seal.reason}"
+        why = "" if seal.reason is None else f": {seal.reason}"
         notice(f"session {session_id} is being deleted{since}{why}; `mcode recover` goes on with it")

@@ -135,7 +135,8 @@ async def _delete(runtime: Runtime, session_id: str, *, wait_s: float, told: Tol
             left.remove(session)
             told(Deletion(session_id=session.id, outcome="deleted", notice=notice))
     except McodeError as error:
-        await _leave(runtime, left, error.message)
+        cause = error.__cause__
+        await _leave(runtime, left, cause.message if isinstance(cause, McodeError) else error.message)
         raise
 
 

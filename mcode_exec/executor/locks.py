@@ -173,8 +173,9 @@ class _Look:
         is_nobodys = seal.deleter == NOBODY
         is_alive, why = (False, "no process is at it") if is_nobodys else self._owner(seal.deleter)
         if not is_alive:
-            last = "" if seal.reason is None else f"; the last one could not end it: {seal.reason}"
-            why = f"{why}; the next mcode that can ends it{last}"
+            why = f"{why}; the next mcode that can goes on"
+            if seal.reason is not None:
+                why = f"{seal.reason}; {why}"
         who = {"pid": seal.pid, "host": seal.host}
         return Held(
             what="deletion",

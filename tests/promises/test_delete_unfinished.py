@@ -59,7 +59,9 @@ def test_doctor_shows_who_began_it_since_when_and_what_it_waits_for(mcode: Mcode
     assert "is no directory" in seal["why"]
     mcode.run("recover").check(74)
     assert locks(mcode) == [seal]  # another try is not another beginning
-    assert session in mcode.run("doctor", "--locks").check().out
+    run = mcode.run("doctor", "--locks").check()
+    assert session in run.out
+    assert f"session {session} is being deleted: {seal['why']}" in run.err
 
 
 def test_lists_show_it_as_being_deleted_and_say_what_to_do(mcode: Mcode, peer: Peer) -> None:
