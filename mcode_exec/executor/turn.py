@@ -7,12 +7,10 @@ rejected prompt leaves no trace, an accepted one is in history first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from mcode_exec.abort import AbortScope
 from mcode_exec.agent.loop import AgentLoop
-from mcode_exec.agent.ports import AgentTask
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.executor import outcome
@@ -22,17 +20,10 @@ from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.supervisor import Supervisor
 from mcode_exec.executor.surroundings import Surroundings
 from mcode_exec.executor.turn_prompt import commit_prompt
+from mcode_exec.executor.turn_voice import TurnVoice
 from mcode_exec.faults import fault
 from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
-from mcode_exec.records.event import (
-    Notice,
-    SessionResumed,
-    SessionStarted,
-    TurnCompleted,
-    TurnFailed,
-    TurnStarted,
-)
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef
 from mcode_exec.records.result import LimitHit, Result
@@ -78,6 +69,7 @@ class TurnRun:
         self._prepared = prepared
         self._accepted = accepted
         self._sink = sink
+        self._voice = TurnVoice(sink, prepared)
         self._abort = abort
         self._time_limit = time_limit
         #: as it was at admission: it may have gone on since it was chosen
@@ -132,8 +124,10 @@ class TurnRun:
             )
             fault("after-settlement")
             await self._finish_watching()
-            await self._say_notices(notices_of(left))
-            await self._say_end(result, int((self._runtime.clock.monotonic_s() - started_s) * 1000))
+            await self._voice.notices(notices_of(left))
+            await self._voice.ended(
+                result, self._model(), int((self._runtime.clock.monotonic_s() - started_s) * 1000)
+            )
             return result
         finally:
             if self._watching is not None:
@@ -158,8 +152,8 @@ class TurnRun:
 
     async def _converse(self) -> None:
         runtime, prepared, session = self._runtime, self._prepared, self._session
-        await self._say_session()
-        await self._say_notices(prepared.notices)
+        await self._voice.session(session)
+        await self._voice.notices(prepared.notices)
         door, self._history = await open_door(
             store=runtime.store,
             sessions_dir=runtime.sessions_dir,
@@ -174,7 +168,7 @@ class TurnRun:
             patience=self._patience,
         )
         self._door = door
-        await self._say_notices(self._history.notices)
+        await self._voice.notices(self._history.notices)
         task, notices = agent_task(
             self._invocation,
             prepared,
@@ -183,7 +177,7 @@ class TurnRun:
             judge=self._judge,
             now_ms=runtime.clock.now_ms(),
         )
-        await self._say_notices(notices)
+        await self._voice.notices(notices)
         tape = self._tape = self._begin_tape()
         if tape is not None:
             task = tape.task(task)
@@ -192,7 +186,7 @@ class TurnRun:
             door, prepared, self._accepted, task, message_id=self._prompt_id, now_ms=runtime.clock.now_ms()
         )
         fault("after-prompt")
-        await self._say_turn_started(task)
+        await self._voice.started(task, self._accepted.receipt.sequence)
         self._watching = asyncio.ensure_future(self._supervisor.run())
         ports = TurnPorts(
             task=task,
@@ -219,12 +213,12 @@ class TurnRun:
         try:
             await agent.run()
         except McodeError:
-            await self._say_notices(() if tape is None else tape.notices())
+            await self._voice.notices(() if tape is None else tape.notices())
             raise
         finally:
             await door.settle()
         if tape is not None:
-            await self._say_notices(tape.notices())
+            await self._voice.notices(tape.notices())
             tape.check()
 
     def _begin_tape(self) -> Tape | None:
@@ -267,24 +261,6 @@ class TurnRun:
     def _keep_attachments(self) -> None:
         for attachment in self._prepared.prompt.attachments:
             self._attachments.keep(attachment.data)
-
-    async def _say_notices(self, notices: Iterable[tuple[str, str]]) -> None:
-        for code, message in notices:
-            await self._sink.event(Notice(code=code, message=message))
-
-    async def _say_session(self) -> None:
-        kind = SessionStarted if self._prepared.choice.is_new else SessionResumed
-        await self._sink.event(kind(workspace=self._prepared.choice.workspace, title=self._session.title))
-
-    async def _say_turn_started(self, task: AgentTask) -> None:
-        await self._sink.event(
-            TurnStarted(
-                model=task.model.ref,
-                accepted_sequence=self._accepted.receipt.sequence,
-                sandbox=outcome.SANDBOX,
-                permission=self._prepared.preset,
-            )
-        )
 
     async def _conclude(self, ending: Ending) -> tuple[Result, bytes]:
         if isinstance(ending.error, InternalError):
@@ -334,13 +310,3 @@ class TurnRun:
         if self._watching is not None:
             await self._watching
             self._watching = None
-
-    async def _say_end(self, result: Result, duration_ms: int) -> None:
-        if result.status in ("succeeded", "interaction_required"):
-            await self._sink.event(
-                TurnCompleted(model=self._model(), usage=result.usage, duration_ms=duration_ms)
-            )
-        else:
-            await self._sink.event(
-                TurnFailed(status=result.status, error=result.error, duration_ms=duration_ms)
-            )
