@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from mcode_exec.errors import McodeError
 from mcode_exec.turns.recovery import FIRST, Place, recover
@@ -61,11 +61,6 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
         """What a later look has not ended, by the reason of the last one."""
         found = {one.session_id: one for one in (*self.unfinished, *later.unfinished)}
         return tuple(one for one in found.values() if one.session_id not in later.deleting)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing was changed."""
-        return structs.replace(self, unfinished=()) == Report()
 
 
 async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report, Place | None]:
