@@ -311,8 +311,10 @@ async def _refusal(response: Response, call: _Call, limit_s: float, now_ms: int)
 
 def _usage_so_far(reader: AnswerReader | None) -> Usage | None:
     """What a failed attempt reported; its output is unknown if it was cut off before its end."""
-    if reader is None or not reader.has_usage:
+    if reader is None:
         return None
+    if not reader.has_usage:
+        return Usage() if any(reader.refusals) else None
     usage = reader.usage()
     if reader.is_complete or reader.is_counted:
         return usage

@@ -87,6 +87,8 @@ async def _read_stream(
             is_progress = reader.feed(event) or is_progress
             if reader.is_terminal:
                 return
+        if not reader.events:
+            reader.is_inside_event = parser.is_inside_event
         if is_progress:
             if loop.time() > end_s:
                 raise ModelCallError(
@@ -176,7 +178,8 @@ def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
         raise failures.foreign_body(headers, reader.foreign)
     found = reader.finish()
     request_id = failures.request_id_of(headers)
-    usage = found.usage if reader.has_usage else None
+    # an answer that came whole is billed, whatever it said of its usage
+    usage = found.usage
     if found.refusal is not None:
         said = failures.printable(f"the model refused to answer: {found.refusal}")
         raise failure_with("LLM_CONTENT_REFUSED", said, request_id=request_id, usage=usage)
@@ -188,7 +191,7 @@ def assembled(reader: AnswerReader, headers: failures.Headers) -> Answer:
         broke = failures.printable(f"the provider broke its answer off ({label})")
         raise failure_with(code_of(label), broke, request_id=request_id, usage=usage)
     return Answer(
-        content=found.content, finish_reason=found.finish_reason, usage=found.usage, request_id=request_id
+        content=found.content, finish_reason=found.finish_reason, usage=usage, request_id=request_id
     )
 
 
@@ -209,7 +212,7 @@ def judged(answer: Answer, request: ModelRequest, *, may_be_empty: bool) -> Answ
 
 def failure_with(code: str, message: str, *, request_id: str | None, usage: Usage | None) -> ModelCallError:
     failure = ModelCallError(code, message, request_id=request_id)
-    if usage is not None and usage != Usage():
+    if usage is not None:
         failure.details["usage"] = usage
     return failure
 

@@ -45,6 +45,11 @@ class SseParser:
         self._skips_lf = False
         self._is_first_line = True
 
+    @property
+    def is_inside_event(self) -> bool:
+        """Whether an event has begun that is not whole yet; a comment is none."""
+        return bool(self._data or self._name) or bool(self._pieces and not self._pieces[0].startswith(b":"))
+
     def feed(self, chunk: bytes) -> list[SseEvent]:
         """Raises: ModelCallError (LLM_BAD_RESPONSE) for an event above the limit."""
         if not chunk:

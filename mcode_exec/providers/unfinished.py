@@ -30,6 +30,8 @@ def silence(
             f"the provider answered {status}, but began no answer within {first_byte_s:g} s; it sent: {shown}"
         )
     came = "nothing but comments and pings" if reader.has_bytes else "nothing"
+    if reader.is_inside_event:
+        came = "no whole event"
     return f"the provider answered {status}, but {came} followed within {first_byte_s:g} s"
 
 
@@ -50,7 +52,7 @@ def _so_far(reader: AnswerReader) -> str:
     came = f"{counted(reader.events, 'event')} came"
     last = reader.draft.last
     if last is None:
-        return f"{came}, none with content"
+        return f"{came}, {'ending in a refusal' if any(reader.refusals) else 'none with content'}"
     if isinstance(last, CallPart):
         return f"{came}, ending in a call of {failures.printable(last.name[:60]) or 'a tool'}"
     return f"{came}, ending in {'text' if isinstance(last, TextPart) else 'reasoning'}"

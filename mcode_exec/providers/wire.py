@@ -109,6 +109,8 @@ class AnswerReader(ABC):
         self.events = 0
         #: whether any byte of a body has come, and whether that body is one JSON text
         self.has_bytes = self.is_whole_body = False
+        #: whether the first event has begun, and is not whole yet
+        self.is_inside_event = False
         #: the beginning of the first event that is none of this format
         self.foreign = b""
         self._headers = headers

@@ -95,6 +95,19 @@ def test_a_call_that_was_cut_off_makes_the_totals_incomplete_as_it_does_the_resu
     assert (total["usageIncomplete"], total["costUsd"], total["failed"]) == (True, None, 1)
 
 
+@pytest.mark.parametrize("finish", ["refusal", None])
+def test_an_answer_that_came_whole_is_billed_though_it_says_nothing_and_not_how_much(
+    mcode: Mcode, peer: Peer, api: str, finish: str | None
+) -> None:
+    mcode.configure(retry="max_retries = 0")
+    peer.script(Answer(usage=None, finish=finish))
+    result = mcode.exec("hi", *JSON).result
+    assert result["error"]["code"] in ("LLM_CONTENT_REFUSED", "LLM_EMPTY_RESPONSE")
+    total = used(mcode)["total"]
+    assert (result["usageIncomplete"], result["costUsd"]) == (True, None)
+    assert (total["usageIncomplete"], total["costUsd"], total["failed"]) == (True, None, 1)
+
+
 def test_an_attempt_that_was_given_up_in_silence_may_have_been_billed(
     mcode: Mcode, peer: Peer, api: str
 ) -> None:

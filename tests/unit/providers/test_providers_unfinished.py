@@ -85,6 +85,9 @@ def test_from_the_first_event_on_the_idle_timer_rules_and_the_sentence_says_what
         ([], "the provider answered 200, but nothing followed within 0.6 s"),
         ([COMMENT, 0.03] * 30, "the provider answered 200, but nothing but comments and pings followed"),
         ([PING, 0.03] * 30, "the provider answered 200, but nothing but comments and pings followed"),
+        ([b"event: message_start\n"], "the provider answered 200, but no whole event followed"),
+        ([b"d", 0.03, b"ata: {"], "the provider answered 200, but no whole event followed"),
+        ([b": still he", 0.03], "the provider answered 200, but nothing but comments and pings followed"),
     ],
 )
 def test_before_the_first_event_the_first_byte_timer_rules(
