@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -225,7 +226,7 @@ class _Drainer:
         found: list[str] = []
         while True:
             after = found[-1] if found else ""
-            page = await self._store.read(lambda a=after: queue_rows.sessions_with_items(a, _PAGE))  # type: ignore[misc]
+            page = await self._store.read(partial(queue_rows.sessions_with_items, after, _PAGE))
             found += page
             if len(page) < _PAGE:
                 return found

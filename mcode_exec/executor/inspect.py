@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -156,7 +157,7 @@ async def export_session(data_dir: str | None, env: Mapping[str, str], name: str
         pieces.append(msgspec.json.encode(head)[:-1] + b',"messages":[')
         after, is_first = 0, True
         while True:
-            rows = await runtime.store.read(lambda row=after: _batch(session.id, row))  # type: ignore[misc]
+            rows = await runtime.store.read(partial(_batch, session.id, after))
             if not rows:
                 break
             for row, message in rows:

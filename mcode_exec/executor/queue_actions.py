@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 
 from msgspec import Struct, structs
 
@@ -88,15 +89,12 @@ async def _items(runtime: Runtime, session_id: str | None) -> list[QueueItem]:
     after = 0
     while True:
         if session_id is not None:
-            page = await runtime.store.read(
-                lambda a=after: [  # type: ignore[misc]
-                    (one.position, one) for one in queue_rows.page_items(session_id, after=a, limit=_PAGE)
-                ]
+            found = await runtime.store.read(
+                partial(queue_rows.page_items, session_id, after=after, limit=_PAGE)
             )
+            page = [(one.position, one) for one in found]
         else:
-            page = await runtime.store.read(
-                lambda a=after: queue_rows.page_all_items(after=a, limit=_PAGE)  # type: ignore[misc]
-            )
+            page = await runtime.store.read(partial(queue_rows.page_all_items, after=after, limit=_PAGE))
         items += [item for _, item in page]
         if len(page) < _PAGE:
             return items
@@ -125,7 +123,7 @@ async def add_item(
             history_paths(runtime.sessions_dir, session.history_relative_dir), runtime.data
         )
         for attachment in prompt.attachments:
-            await runtime.store.on_thread(lambda data=attachment.data: attachments.keep(data))  # type: ignore[misc]
+            await runtime.store.on_thread(partial(attachments.keep, attachment.data))
         item, is_new = await queue.add(
             runtime.store,
             runtime.owner,

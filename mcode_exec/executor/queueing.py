@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mcode_exec.executor.delivery import payload_of
@@ -46,7 +47,7 @@ async def enqueue(
             history_paths(runtime.sessions_dir, prepared.choice.session.history_relative_dir), runtime.data
         )
         for attachment in prepared.prompt.attachments:
-            await runtime.store.on_thread(lambda data=attachment.data: attachments.keep(data))  # type: ignore[misc]
+            await runtime.store.on_thread(partial(attachments.keep, attachment.data))
     item, _ = await queue.add(
         runtime.store,
         runtime.owner,

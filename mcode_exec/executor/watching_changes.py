@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from msgspec import Struct, structs
@@ -39,7 +40,7 @@ async def watch_all(
         while True:
             await source.change()
             while True:
-                oldest, changes = await source.store.read(lambda after=seen: _changes(after))  # type: ignore[misc]
+                oldest, changes = await source.store.read(partial(_changes, seen))
                 if changes and oldest > seen + 1:
                     told(None)
                 for number, change in changes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from msgspec import Struct
 
@@ -89,7 +90,7 @@ async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
     limit = _CONTINUE_BATCH
     while True:
         wanted = limit
-        sessions = await store.read(lambda n=wanted: session_rows.newest_conversations(workspace, n))  # type: ignore[misc]
+        sessions = await store.read(partial(session_rows.newest_conversations, workspace, wanted))
         for session in sessions[len(gone) :]:
             history = history_paths(sessions_dir, session.history_relative_dir).messages
             if session.history_bytes and not os.path.lexists(history):

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.promises.test_queue import add, idle_session
-from tests.promises.test_when_busy import JSON, busy_session, items, prompts, wait_until
+from tests.promises.test_when_busy import JSON, busy_session, items, prompts, stopped_waiter
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.pictures import png
@@ -73,12 +73,7 @@ def test_a_text_file_is_words_to_a_running_turn_by_either_command(mcode: Mcode, 
 
 
 def test_the_place_of_a_process_that_waits_is_run_by_nobody_else(mcode: Mcode, peer: Peer) -> None:
-    session, first, gate = busy_session(mcode, peer)
-    waiting = mcode.start("exec", "w", "--session", session, "--when-busy", "wait", *JSON)
-    wait_until(lambda: items(mcode), "no place in line")
-    waiting.send(signal.SIGSTOP)
-    gate.open()
-    first.finish().check()
+    _, waiting = stopped_waiter(mcode, peer)
     refused = mcode.run("queue", "steer", items(mcode)[0]["id"]).check(75)
     assert "is the place of a process that waits" in refused.err
     waiting.send(signal.SIGCONT)

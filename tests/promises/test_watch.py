@@ -60,12 +60,18 @@ def test_an_idle_session_has_nothing_to_watch(mcode: Mcode, peer: Peer) -> None:
     assert "nothing runs there" in run.err
 
 
-def test_after_a_message_everything_behind_it_is_told(mcode: Mcode, peer: Peer) -> None:
+def three_turns(mcode: Mcode, peer: Peer) -> tuple[str, str]:
+    """A session of three answered turns, and its first message."""
     peer.script(forever(echo))
     session = mcode.exec("one", *JSON).check().result["sessionId"]
     for text in ("two", "three"):
         mcode.exec(text, "--session", session).check()
     first = mcode.query("SELECT id FROM messages ORDER BY row LIMIT 1")[0]["id"]
+    return session, first
+
+
+def test_after_a_message_everything_behind_it_is_told(mcode: Mcode, peer: Peer) -> None:
+    session, first = three_turns(mcode, peer)
     run = mcode.run("sessions", "watch", session, "--after", first, *LINES).check()
     texts = [event["item"]["content"] for event in lines(run.out_bytes) if event["type"] == "item.completed"]
     assert texts == ["echo one", "echo two", "echo three"]

@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from typing import Any
 
-from tests.promises.test_watch import JSON, LINES, lines
+from tests.promises.test_watch import JSON, LINES, lines, three_turns
 from tests.promises.test_watch import _is_open as is_open
 from tests.promises.test_when_busy import busy_session, echo, wait_until
 from tests.support.mcode import Mcode
@@ -21,11 +21,7 @@ def kinds(events: list[dict[str, Any]]) -> list[str]:
 
 
 def test_every_turn_behind_a_message_has_its_beginning_and_its_end(mcode: Mcode, peer: Peer) -> None:
-    peer.script(forever(echo))
-    session = mcode.exec("one", *JSON).check().result["sessionId"]
-    for text in ("two", "three"):
-        mcode.exec(text, "--session", session).check()
-    first = mcode.query("SELECT id FROM messages ORDER BY row LIMIT 1")[0]["id"]
+    session, first = three_turns(mcode, peer)
     events = lines(mcode.run("sessions", "watch", session, "--after", first, *LINES).check().out_bytes)
     each = ["turn.started", "item.completed", "turn.completed"]
     assert kinds(events) == (each * 3)[1:]  # behind the first message its turn has begun

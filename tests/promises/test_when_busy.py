@@ -35,6 +35,17 @@ def busy_session(mcode: Mcode, peer: Peer, *flags: str) -> tuple[str, Running, G
     return row["id"], running, gate
 
 
+def stopped_waiter(mcode: Mcode, peer: Peer) -> tuple[str, Running]:
+    """A session that is free again, and one that stands in its line but is stopped."""
+    session, first, gate = busy_session(mcode, peer)
+    waiting = mcode.start("exec", "w", "--session", session, "--when-busy", "wait", *JSON)
+    wait_until(lambda: items(mcode), "no place in line")
+    waiting.send(signal.SIGSTOP)
+    gate.open()
+    first.finish().check()
+    return session, waiting
+
+
 def wait_until(condition: Any, what: str, timeout_s: float = 15.0) -> None:
     until = time.monotonic() + timeout_s
     while not condition():
@@ -143,12 +154,7 @@ def test_waiting_has_an_end(mcode: Mcode, peer: Peer) -> None:
 
 
 def test_nobody_passes_a_waiter(mcode: Mcode, peer: Peer) -> None:
-    session, first, gate = busy_session(mcode, peer)
-    waiting = mcode.start("exec", "w", "--session", session, "--when-busy", "wait", *JSON)
-    wait_until(lambda: items(mcode), "no place in line")
-    waiting.send(signal.SIGSTOP)
-    gate.open()
-    first.finish().check()
+    session, waiting = stopped_waiter(mcode, peer)
     run = mcode.exec("later", "--session", session, *JSON).check(75)
     assert run.result["error"]["code"] == "session_has_queued_messages"
     waiting.send(signal.SIGCONT)
