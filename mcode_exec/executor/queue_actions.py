@@ -23,7 +23,6 @@ from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import queue
 from mcode_exec.turns.delivery import is_drained
-from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.words import check_words
 
 _PAGE = 500
@@ -70,16 +69,17 @@ async def list_items(data_dir: str | None, env: Mapping[str, str], session: str 
                 items=items,
                 pauses={one: pause for one, pause in pauses.items() if pause is not None},
                 drained=frozenset(one for one in sessions if is_drained(one, runtime.owner)),
-                waiting=_last_waiting(items, runtime.owner),
+                waiting=_last_waiting(items, runtime),
             )
 
         return await runtime.store.read(look)
 
 
-def _last_waiting(items: list[QueueItem], owner: Owner) -> dict[str, int]:
+def _last_waiting(items: list[QueueItem], runtime: Runtime) -> dict[str, int]:
+    """The place of the last live waiter of each session; without a store there is no owner, and nobody to ask for."""
     last: dict[str, int] = {}
     for item in items:
-        if item.waiter is not None and owner.is_alive(item.waiter):
+        if item.waiter is not None and runtime.owner.is_alive(item.waiter):
             last[item.session_id] = max(item.position, last.get(item.session_id, 0))
     return last
 

@@ -35,6 +35,12 @@ def drain(mcode: Mcode, session: str, *flags: str, code: int = 0) -> list[dict[s
     return lines(run.out)
 
 
+def test_a_data_directory_without_a_store_has_nothing_that_waits(mcode: Mcode) -> None:
+    run = mcode.run("queue", "list", "--all").check()
+    assert "nothing waits" in run.err
+    assert json.loads(mcode.run("queue", "list", "--all", *JSON).check().out)["items"] == []
+
+
 def test_items_run_in_their_order_and_leave_the_queue(mcode: Mcode, peer: Peer) -> None:
     session = idle_session(mcode, peer)
     ids = [add(mcode, session, f"q{number}") for number in range(3)]
