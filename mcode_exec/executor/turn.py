@@ -35,7 +35,7 @@ from mcode_exec.sessions.history import CanonicalHistory
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
-from mcode_exec.sessions.transcript import transcript
+from mcode_exec.sessions.transcript import missing_results, transcript
 from mcode_exec.store.database import Patience
 from mcode_exec.turns.execution import execute
 from mcode_exec.turns.steering import notices_of
@@ -295,6 +295,9 @@ class TurnRun:
         try:
             async with asyncio.timeout(STEERING_S):
                 await self._door.look()
+                # the end may have come between an answer and its calls: nothing stands between them and their results
+                for record in missing_results(self._door.records, self._runtime.clock.now_ms()):
+                    await self._door.commit(record)
                 await self._agent.take_all()
         except (McodeError, TimeoutError):
             pass
