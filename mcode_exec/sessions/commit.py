@@ -146,14 +146,8 @@ class CommitDoor:
 
     def _look(self) -> None:
         """Whether the lease is still ours, and what was said to the turn: one read for both."""
-        self._check_lease()
+        check_lease(self._session_id, self._token)
         self.steers = tuple(signal_rows.pending(self._turn_id, "steer"))
-
-    def _check_lease(self) -> None:
-        if not turn_rows.holds_lock(self._session_id, self._token):
-            raise LeaseLostError(
-                f"the lease of session {self._session_id} was lost; nothing more was written"
-            )
 
     def _write_rows(
         self,
@@ -162,7 +156,7 @@ class CommitDoor:
         prefix_body: bytes | None,
         size: int,
     ) -> None:
-        self._check_lease()
+        check_lease(self._session_id, self._token)
         if prefix_body is not None and record.prefix is not None:
             message_rows.put_prefix(record.prefix, prefix_body)
         write_record_rows(record, self._session_id, self._open_calls, self._last_user_id, self._redactor)
@@ -176,7 +170,7 @@ class CommitDoor:
         """Keep what failed calls cost when no message of theirs is committed."""
 
         def rows() -> None:
-            self._check_lease()
+            check_lease(self._session_id, self._token)
             for attempt in failed:
                 self._add_failed(message_id, attempt)
 
@@ -203,6 +197,12 @@ class CommitDoor:
         """
         async with self._turnstile:
             await self._rows_written()
+
+
+def check_lease(session_id: str, token: str) -> None:
+    """Raise LeaseLostError if a session is not held under `token` any more; inside a transaction."""
+    if not turn_rows.holds_lock(session_id, token):
+        raise LeaseLostError(f"the lease of session {session_id} was lost; nothing more was written")
 
 
 def write_record_rows(

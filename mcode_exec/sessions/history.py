@@ -32,6 +32,10 @@ _APPEND_PAUSES_S = (0.025, 0.05)  # between at most 3 attempts; source: session-
 _encode = msgspec.json.Encoder().encode
 
 
+class NeedsChangeError(Exception):
+    """The file cannot be opened as it is, and who opened it may not change it."""
+
+
 class CanonicalHistory:
     """One session's history, open for one turn.  Make it with `open_history`."""
 
@@ -133,12 +137,21 @@ class CanonicalHistory:
 
 
 def open_history(
-    paths: HistoryPaths, session_id: str, sessions_dir: str, *, known_bytes: int, takeover: bool, now_ms: int
+    paths: HistoryPaths,
+    session_id: str,
+    sessions_dir: str,
+    *,
+    known_bytes: int,
+    takeover: bool,
+    now_ms: int,
+    may_change: bool = True,
 ) -> CanonicalHistory:
     """Open for a turn: load, repair, and take a new inode if the session was taken over.
 
-    `known_bytes` is the part of the file whose rows are written (sessions.history_bytes).
-    Raises: HistoryCorruptError; StoreFailedError.
+    `known_bytes` is the part of the file whose rows are written (sessions.history_bytes).  What changes the
+    file here would undo what others have written since it was read: `may_change` only where the lease
+    cannot go meanwhile.
+    Raises: HistoryCorruptError; StoreFailedError; NeedsChangeError.
     """
     history = CanonicalHistory(paths, session_id, sessions_dir)
     try:
@@ -154,12 +167,16 @@ def open_history(
     except OSError as error:
         raise StoreFailedError(f"{paths.messages} cannot be read: {error.strerror}") from error
     if not data and not known_bytes:
+        if not may_change:
+            raise NeedsChangeError
         try:
             os.unlink(paths.messages)  # it holds nothing; the first record makes it anew
         except OSError as error:
             raise _write_failure(paths.messages, error) from error
         return history
     loaded = parse(data, paths.messages)
+    if not may_change and (takeover or loaded.torn_tail or loaded.was_rewritten):
+        raise NeedsChangeError
     if loaded.torn_tail:
         kept = _set_aside(paths, loaded.torn_tail, now_ms)
         history.notices.append(

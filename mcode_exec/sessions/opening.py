@@ -12,8 +12,8 @@ from mcode_exec.clock import Clock
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
-from mcode_exec.sessions.commit import CommitDoor, finish_rows
-from mcode_exec.sessions.history import CanonicalHistory, open_history
+from mcode_exec.sessions.commit import CommitDoor, check_lease, finish_rows
+from mcode_exec.sessions.history import CanonicalHistory, NeedsChangeError, open_history
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import missing_results
@@ -39,18 +39,33 @@ async def open_door(
     Raises: HistoryCorruptError; StoreFailedError; LeaseLostError.
     """
     paths = history_paths(sessions_dir, session.history_relative_dir)
-    history = await asyncio.shield(
-        store.on_thread(
-            lambda: open_history(
-                paths,
-                session.id,
-                sessions_dir,
-                known_bytes=session.history_bytes,
-                takeover=is_takeover,
-                now_ms=clock.now_ms(),
-            )
+
+    def opened(*, may_change: bool) -> CanonicalHistory:
+        return open_history(
+            paths,
+            session.id,
+            sessions_dir,
+            known_bytes=session.history_bytes,
+            takeover=is_takeover,
+            now_ms=clock.now_ms(),
+            may_change=may_change,
         )
-    )
+
+    def changed() -> CanonicalHistory:
+        # A process that slept may be past its lease, and its successor has written meanwhile.  Nobody takes
+        # a lease while this transaction lasts.
+        check_lease(session.id, lease_token)
+        return opened(may_change=True)
+
+    async def load() -> CanonicalHistory:
+        if not is_takeover:
+            try:
+                return await store.on_thread(lambda: opened(may_change=False))
+            except NeedsChangeError:
+                pass
+        return await store.write(changed, patience)
+
+    history = await asyncio.shield(load())
     door = CommitDoor(
         store=store,
         history=history,

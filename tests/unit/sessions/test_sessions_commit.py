@@ -116,6 +116,34 @@ CONVERSATION = (
 )
 
 
+@pytest.mark.parametrize("left", ["takeover", "torn tail", "welded lines"])
+def test_who_wakes_while_opening_takes_nothing_from_its_successor(turn: Turn, left: str) -> None:
+    turn.commit(*CONVERSATION[:2])
+    messages = Path(turn.history.paths.messages)
+    if left == "torn tail":
+        messages.write_bytes(messages.read_bytes() + b'{"id": "ms')
+    elif left == "welded lines":
+        header, *records = messages.read_bytes().splitlines()
+        messages.write_bytes(header + b"\n" + b"".join(records) + b"\n")
+    before, inode = messages.read_bytes(), messages.stat().st_ino
+    with pytest.raises(LeaseLostError):
+        turn.world.do(
+            open_door(
+                store=turn.world.store,
+                sessions_dir=str(turn.sessions_dir),
+                session=turn.world.find_session(turn.session.id),
+                stream=turn.stream,
+                turn_id="turn_before",
+                lease_token="lease_before",
+                is_takeover=left == "takeover",
+                agent=None,
+                redactor=Redactor(),
+                clock=turn.world.clock,
+            )
+        )
+    assert (messages.read_bytes(), messages.stat().st_ino) == (before, inode)
+
+
 def test_a_committed_record_is_in_history_in_rows_and_on_the_stream(turn: Turn) -> None:
     heard = turn.stream.reserve()
     turn.commit(*CONVERSATION)
