@@ -104,12 +104,18 @@ def _table_row(row: UsageRow) -> dict[str, Any]:
         fields["key"] = "total"
     elif row.by == "agent" and row.key is None:
         fields["key"] = "(none)"
-    known = format(row.known_cost_usd, ".4f")
+    known = _dollars(row.known_cost_usd)
     fields["cost"] = known if row.cost_usd is not None else f"{known} + ?"
     if row.usage_incomplete:
         for name in ("inputTokens", "outputTokens"):
             fields[name] = "?" if fields[name] is None else f"{fields[name]} + ?"
     return fields
+
+
+def _dollars(amount: Decimal) -> str:
+    """Four places, and more where these would show nothing of the amount."""
+    places = 4 if not amount or amount >= Decimal("0.0001") else min(-amount.adjusted() + 1, 12)
+    return format(amount, f".{places}f")
 
 
 def _chart(rows: list[UsageRow], by: str) -> str:

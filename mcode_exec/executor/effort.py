@@ -7,12 +7,12 @@ another make is left out.
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import ConfigError, InvocationError
 from mcode_exec.executor.turn_plan import MODEL_FLAG, OF_SESSION, TurnPlan
 from mcode_exec.providers.wire import EFFORTS
-from mcode_exec.records.model import ModelRef, WireFormat
+from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
 
 FALLBACK_FLAG = "--fallback-model"
 
@@ -56,6 +56,23 @@ def _known(level: str | None, ref: ModelRef, api: WireFormat) -> Effort:
     if level is None or level in EFFORTS[api]:
         return Effort(level=level)
     return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))
+
+
+def with_room(effort: Effort, info: ModelInfo, api: WireFormat, max_tokens: int | None) -> Effort:
+    """`effort`, with a notice where `--max-tokens` or the model's own limit leaves no room to think."""
+    if effort.level is None or api != "anthropic-messages":
+        return effort
+    from mcode_exec.providers.thinking_budget import LEAST_LIMIT, has_room
+
+    limit = info.output_tokens if max_tokens is None else min(info.output_tokens, max_tokens)
+    if has_room(info.ref.model_id, effort.level, limit):
+        return effort
+    cause = "--max-tokens leaves" if limit < info.output_tokens else "the model has"
+    said = (
+        f"effort {effort.level!r} is left out: {cause} {limit} tokens for an answer of {info.ref}, "
+        f"and thinking takes {LEAST_LIMIT}"
+    )
+    return structs.replace(effort, notices=(*effort.notices, ("effort.no-room", said)))
 
 
 def check_variant(ref: ModelRef, api: WireFormat, source: str) -> None:

@@ -15,7 +15,7 @@ from mcode_exec.errors import InvocationError
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.choice import Choice, choose
 from mcode_exec.executor.delivery import Delivery, DrainerFlagsError, prompt_of
-from mcode_exec.executor.effort import Effort, effort_of, effort_of_fallback
+from mcode_exec.executor.effort import Effort, effort_of, effort_of_fallback, with_room
 from mcode_exec.executor.models import ResolvedModel, check_distinct, resolve_model
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.settings import Settings
@@ -124,6 +124,7 @@ async def prepare(
     check_attachments(given.prompt, model.info)
     resolving.check_price(settings.limits, model.info)
     effort = effort_of(invocation.effort, plan, model.info.ref, model.endpoint.api)
+    effort = with_room(effort, model.info, model.endpoint.api, settings.limits.max_tokens)
     fallbacks = await _fallbacks(runtime, settings, invocation, model, redactor)
     choice = await choose(
         runtime.store,
@@ -184,7 +185,8 @@ async def _fallbacks(
     for text in invocation.fallback_models:
         other = await resolve_model(runtime, settings, text=text, redactor=redactor)
         resolving.check_price(settings.limits, other.info)
-        found.append((other, effort_of_fallback(invocation.effort, other.info.ref, other.endpoint.api)))
+        effort = effort_of_fallback(invocation.effort, other.info.ref, other.endpoint.api)
+        found.append((other, with_room(effort, other.info, other.endpoint.api, settings.limits.max_tokens)))
     check_distinct((model, *(other for other, _ in found)))
     if invocation.record is not None:
         from mcode_exec.executor.tape import check_not_played, target_of

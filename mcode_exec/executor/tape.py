@@ -67,7 +67,8 @@ def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
     assert provider.path is not None, "the configuration was checked"
     recording = layout.load(provider.path)
     models = _named(recording.manifest.models)
-    model = models.get(ref.model_id)
+    named = {f"{one.provider_id}/{one.model_id}": one for one in recording.manifest.models}
+    model = models.get(ref.model_id) or named.get(ref.model_id)
     if model is None:
         known = ", ".join(f"{ref.provider_id}/{name}" for name in models) or "none"
         raise ModelUnknownError(
@@ -77,7 +78,12 @@ def reach_recorded(ref: ModelRef, provider: ProviderConfig) -> Reach:
     return Reach(
         info=_info(model, structs.replace(ref, model_id=model.model_id)),
         endpoint=Endpoint(
-            provider_id=model.provider_id, api=model.api, base_url=model.base_url, api_key=None, auth="none"
+            provider_id=model.provider_id,
+            api=model.api,
+            base_url=model.base_url,
+            api_key=None,
+            auth="none",
+            key_source="the recorded run",
         ),
         recording=recording,
         is_small=model.is_small,

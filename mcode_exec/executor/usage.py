@@ -57,6 +57,8 @@ async def usage(
     zone = _zone(timezone)
     since_ms = None if since is None else _moment_ms(since, "--since", zone)
     until_ms = None if until is None else _moment_ms(until, "--until", zone)
+    if since_ms is not None and until_ms is not None and since_ms >= until_ms:
+        raise InvocationError(f"--since {since} is not before --until {until}: nothing lies between them")
     async with opened(data_dir, env, reads_only=True) as runtime:
         session_id = None
         if session is not None:
@@ -94,6 +96,7 @@ def _day_of(zone: tzinfo | None) -> Callable[[int], str]:
 
 def _moment_ms(text: str, name: str, zone: tzinfo | None) -> int:
     """A duration before now, a date at its midnight, or a date with a time; zone or UTC where it names none."""
+    import re
     from datetime import UTC, datetime
 
     try:
@@ -107,11 +110,13 @@ def _moment_ms(text: str, name: str, zone: tzinfo | None) -> int:
 
     try:
         seconds = parse_duration(text, name=name, error=InvocationError)
-    except InvocationError:
+    except InvocationError as error:
+        if re.fullmatch(r"[0-9.]+(?:ms|[smhd])", text):  # a duration, though one that is too long
+            raise
         raise InvocationError(
             f"{name}: {text[:40]!r} is neither a duration such as 7d, nor a date such as 2026-01-31, "
             "nor a time such as 2026-01-31T12:00"
-        ) from None
+        ) from error
     return int((time.time() - seconds) * 1000)
 
 

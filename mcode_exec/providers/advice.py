@@ -42,13 +42,11 @@ def _advice(failure: ModelCallError, endpoint: Endpoint) -> str:
         return _NO_TOOLS
     if failure.code in _OF_THE_KEY and failure.http_status != 407:  # 407: a proxy's word on its own password
         provider = f" (provider {endpoint.provider_id!r}, "
+        if endpoint.key_source:
+            return f"{provider}its key is from {endpoint.key_source})"
         if endpoint.auth == "none":
             return f"{provider}which was asked without a key)"
-        return (
-            f"{provider}its key is from {endpoint.key_source})"
-            if endpoint.key_source
-            else f"{provider[:-2]})"
-        )
+        return f"{provider[:-2]})"
     return ""
 
 

@@ -16,6 +16,7 @@ from mcode_exec.providers.anthropic_answers import Reader
 from mcode_exec.providers.payload import clean
 from mcode_exec.providers.payload import encode as encode_json
 from mcode_exec.providers.think_tags import span
+from mcode_exec.providers.thinking_budget import adaptive_word, budget
 from mcode_exec.providers.transcript import (
     AssistantSide,
     Result,
@@ -41,11 +42,6 @@ VERSION = "2023-06-01"
 _CACHED = {"type": "ephemeral"}
 #: breakpoints of the conversation: a request may hold four in all
 _MOVING_MARKS = 2
-_MIN_BUDGET = 1024
-#: effort -> thinking budget, tokens
-_BUDGETS = {"minimal": 1024, "low": 4096, "medium": 12_000, "high": 24_000, "xhigh": 32_000, "max": 48_000}
-#: levels that an adaptive Claude has another word for
-_ADAPTIVE_WORDS = {"minimal": "low"}
 
 
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
@@ -102,27 +98,11 @@ def _thinking(request: ModelRequest, limit: int) -> dict[str, Any]:
         return {}
     if effort == "none":
         return {"thinking": {"type": "disabled"}}
-    version = _adaptive_version(request.model.ref.model_id)
-    if version is not None:
-        word = _ADAPTIVE_WORDS.get(effort, effort)
-        if word == "xhigh" and version < (4, 7):
-            word = "high"
+    word = adaptive_word(request.model.ref.model_id, effort)
+    if word is not None:
         return {"thinking": {"type": "adaptive"}, "output_config": {"effort": word}}
-    budget = min(_BUDGETS[effort], limit - 1024)
-    if budget < _MIN_BUDGET:
-        return {}
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
-
-
-def _adaptive_version(model_id: str) -> tuple[int, ...] | None:
-    """The version of a Claude that chooses its budget itself and takes an effort: from 4.6 on."""
-    if not model_id.startswith("claude-"):
-        return None
-    numbers = [
-        int(part) for part in model_id.split("-") if part.isascii() and part.isdigit() and len(part) < 4
-    ]
-    version = tuple(numbers[:2])
-    return version if version >= (4, 6) else None
+    tokens = budget(effort, limit)
+    return {} if tokens is None else {"thinking": {"type": "enabled", "budget_tokens": tokens}}
 
 
 def _user(side: UserSide) -> dict[str, Any]:

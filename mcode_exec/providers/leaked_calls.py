@@ -2,7 +2,7 @@
 
 Each family of models has its own; a server that does not know a model's, or a
 model that slips, lets it through as text.  Only markup that goes on as a call
-counts, and only outside of code: all else is talk about it.  Imported only when
+counts, and only outside of code and of quotes: all else is talk about it.  Imported only when
 a text looks like it.
 """
 
@@ -54,17 +54,29 @@ _ARGUMENTS = re.compile(
     r"|[^<{]{0,9999}\{\s{0,99}[\"']"
 )
 
+#: what stands for arguments where a call is only described
+_ELLIPSIS = re.compile(r"\s{0,99}(?:\[\s{0,99})?\{\s{0,99}[\"']?\w{1,99}[\"']?\s{0,99}:\s{0,99}(?:\.\.\.|…)")
+
 
 def leaks_call(text: str, tools: Container[str] = ()) -> bool:
     """Whether `text` writes a call, of one of `tools` where only the name is there, outside of code."""
-    begins = [match.start() for match in _BEGIN.finditer(text)] + list(_bracketed(text, tools))
+    begins = [match.start() for match in _BEGIN.finditer(text) if not _ELLIPSIS.match(text, match.end())]
+    begins += _bracketed(text, tools)
     code, at = CodeSpans(), 0
     for begin in sorted(begins):
         code.advance(text[at:begin])
         at = begin
-        if not code.is_inside(text[begin : begin + AHEAD], is_end=begin + AHEAD >= len(text)):
+        if not _is_quoted(text, begin) and not code.is_inside(
+            text[begin : begin + AHEAD], is_end=begin + AHEAD >= len(text)
+        ):
             return True
     return False
+
+
+def _is_quoted(text: str, at: int) -> bool:
+    """Whether the line begins as a block quote: no model writes its own call into one."""
+    line = text[text.rfind("\n", 0, at) + 1 : at]
+    return line.lstrip(" ")[:1] == ">"
 
 
 def _bracketed(text: str, tools: Container[str]) -> Iterator[int]:
@@ -72,6 +84,8 @@ def _bracketed(text: str, tools: Container[str]) -> Iterator[int]:
     closes = [match.start() for match in _CLOSE.finditer(text)]
     for match in _OPEN.finditer(text, 0, closes[-1] if closes else 0):
         close = closes[bisect_right(closes, match.start())]
+        if _ELLIPSIS.match(text, match.end()):
+            continue
         found = _ARGUMENTS.match(text, match.end(), close)
         if found or (close - match.end() <= _NAME_ROOM and text[match.end() : close].strip() in tools):
             yield match.start()

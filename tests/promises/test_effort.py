@@ -82,6 +82,18 @@ def test_a_kept_level_that_another_model_does_not_know_is_left_out_with_a_notice
     assert sent(peer) is None
 
 
+@pytest.mark.parametrize("api", [ANTHROPIC], indirect=True)
+def test_a_level_that_finds_no_room_below_max_tokens_is_left_out_with_a_notice(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    run = mcode.exec("hi", "--effort", "high", "--max-tokens", "2000").check()
+    assert sent(peer) is None
+    assert "effort 'high' is left out: --max-tokens leaves 2000 tokens" in run.err
+    assert "left out" not in mcode.exec("hi", "--effort", "high", "--max-tokens", "3000").check().err
+    assert sent(peer) == 3000 - 1024
+    assert "left out" not in mcode.exec("hi", "--effort", "none", "--max-tokens", "2000").check().err
+
+
 def test_an_unknown_variant_in_the_configuration_is_3_and_doctor_finds_it(mcode: Mcode) -> None:
     env = {"MCODE_MODEL": "fake/big-1#zork"}
     assert "MCODE_MODEL" in mcode.exec("hi", env=env).check(3).err

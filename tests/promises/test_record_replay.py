@@ -627,3 +627,17 @@ def test_doctor_and_models_know_replays(mcode: Mcode, peer: Peer, tmp_path: Path
     assert "is no recording" in mcode.run("models", "tape").check(3).err
     assert "is no recording" in mcode.run("doctor").out
     mcode.run("models").check()
+
+
+def test_a_refused_key_is_the_recorded_runs_in_its_replay(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    peer.script(status(401, {"error": {"message": "no such key"}}))
+    mcode.exec("hi", "--record", tmp_path / "rec").check(77)
+    replay_with(mcode, tmp_path / "rec")
+    assert "its key is from the recorded run" in play(mcode, "hi").check(77).err
+
+
+def test_a_recorded_model_is_also_called_by_its_full_name(mcode: Mcode, peer: Peer, tmp_path: Path) -> None:
+    peer.script(say("the answer"))
+    mcode.exec("hi", "--record", tmp_path / "rec").check()
+    replay_with(mcode, tmp_path / "rec")
+    assert mcode.exec("hi", "--model", "tape/fake/big-1").check().out == "the answer\n"

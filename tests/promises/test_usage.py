@@ -206,6 +206,14 @@ def test_every_format_carries_the_same(mcode: Mcode) -> None:
     assert text.splitlines()[-1].startswith("total")
 
 
+def test_the_table_shows_sums_below_a_hundredth_of_a_cent(mcode: Mcode, peer: Peer) -> None:
+    mcode.configure(cost="cost = { input = 0.02, output = 0.02 }")
+    peer.script(say("a") + counted(input=500, output=100))
+    mcode.exec("hi").check()
+    total = mcode.run("usage").check().out.splitlines()[-1]
+    assert "0.000012" in total
+
+
 def test_a_chart_is_plain_text_below_the_table(mcode: Mcode) -> None:
     pytest.importorskip("plotext")
     mcode.exec("hi").check()
@@ -224,6 +232,8 @@ def test_a_chart_is_plain_text_below_the_table(mcode: Mcode) -> None:
         (("--until", "2026-13-01"), "neither a duration"),
         (("--timezone", "Mars/Olympus"), "no time zone"),
         (("--timezone", "../../etc/passwd"), "no time zone"),
+        (("--since", "99999999d"), "is too long; the longest duration is 36500d"),
+        (("--since", "2026-02-01", "--until", "2026-01-01"), "nothing lies between"),
         (("--by", "hour"), "hour"),
         (("--session", "x"), "session id"),
     ],

@@ -160,6 +160,28 @@ def test_tags_of_a_call_with_no_call_between_them_are_talk(tag: str, between: st
     assert not leaks_call(f'A call lies in "<{tag}>{between}</{tag}>", as JSON.', {"bash", "read"})
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": ...}</tool_call>',
+        '<tool_call>{"name": …, "arguments": …}</tool_call>',
+        "<tool_call>[{name: ...}]</tool_call>",
+        f"The log says:\n> I look.\n> {CALL}\n\nSo it leaked.",
+        f"  >> {CALL}",
+        f"> {CALL}",
+    ],
+)
+def test_a_call_that_is_quoted_or_only_sketched_is_talk(text: str) -> None:
+    assert not leaks_call(text, {"bash"})
+
+
+@pytest.mark.parametrize(
+    "text", [f"a > b\n{CALL}", f"> a quote\n\n{CALL}", '<tool_call>{"a": "..."}</tool_call>']
+)
+def test_a_call_beside_a_quote_or_with_dots_in_its_arguments_leaks(text: str) -> None:
+    assert leaks_call(text, {"bash"})
+
+
 PARTS = [
     "<think>",
     "</think>",
