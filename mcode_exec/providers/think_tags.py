@@ -3,9 +3,10 @@
 The rules:
 - A tag at the start of the answer, or right after another span, opens a span at
   once.  If it is never closed, all that follows is thinking.
-- A tag later in the text opens a span only if it is closed; else it was text.
-- A closing tag without an opening one means that the text so far was thinking
-  (the opening tag stood in the model's prompt); this holds once in an answer.
+- A tag later in the text opens a span only where it begins its line, and only if it is closed; else it was
+  text: an answer may be JSON or prose that speaks of tags, and must come out as it was said.
+- A closing tag without an opening one means that the text so far was thinking (the opening tag stood in
+  the model's prompt), where its line begins or ends with it; this holds once in an answer.
 - Inside of code (`code_spans`) a tag is text; where that depends on what follows, it is waited for.
   This holds for what is said: thinking ends with the first closing tag, as the servers that
   take spans out themselves have it, for a fence that a thought opens is often never closed.
@@ -20,6 +21,8 @@ from mcode_exec.providers.code_spans import AHEAD, CodeSpans
 _OPENS = ("<think>", "<mm:think>")
 _CLOSES = ("</think>", "</mm:think>")
 _TAGS = _OPENS + _CLOSES
+#: what may stand behind a tag that ends its line; "": it ends the text
+_LINE_ENDS = ("\n", "\r", "")
 _LONGEST = max(map(len, _TAGS))
 
 #: `close` carries the closing tag and the white space after it; `recast`: all text so far was thinking
@@ -37,6 +40,8 @@ class ThinkSplitter:
         self._closing: list[str] = []
         self._has_span = False
         self._is_over = False
+        #: nothing but blanks stands on the line that is being read
+        self._is_line_blank = True
         self._code = CodeSpans()
 
     def passes(self, piece: str) -> bool:
@@ -45,6 +50,7 @@ class ThinkSplitter:
             return False
         if not self._code.is_unmoved_by(piece):
             self._code.advance(piece)
+        self._follow_line(piece)
         return True
 
     def next_block(self) -> ThinkSplitter:
@@ -83,10 +89,16 @@ class ThinkSplitter:
             out.append(("text", held))
         return [piece for piece in out if piece[1]]
 
+    def _follow_line(self, text: str) -> None:
+        _, end, rest = text.rpartition("\n")
+        if end or self._is_line_blank:
+            self._is_line_blank = not rest or rest.isspace()
+
     def _say(self, text: str, out: list[Piece]) -> None:
         if not text:
             return
         self._code.advance(text)
+        self._follow_line(text)
         if self._state == "start" and not text.isspace():
             self._state = "text"
         out.append(("text", text))
@@ -99,10 +111,11 @@ class ThinkSplitter:
                 tag = next(tag for tag in _TAGS if buffer.startswith(tag, at))
                 start = at + len(tag)
                 is_code = self._code.is_inside(buffer[at : at + AHEAD], is_end=self._is_over)
-                if is_code is None:
+                if is_code is None or (tag in _CLOSES and start == len(buffer) and not self._is_over):
                     self._held = buffer[at:]
                     return len(buffer)
-                if not is_code and self._acts(tag, out):
+                is_apart = self._is_line_blank or (tag in _CLOSES and buffer[start : start + 1] in _LINE_ENDS)
+                if not is_code and is_apart and self._acts(tag, out):
                     return start
                 self._say(tag, out)
                 at = buffer.find("<", start)

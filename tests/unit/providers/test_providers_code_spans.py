@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -93,10 +94,12 @@ def test_a_tag_in_code_is_text_wherever_it_is_cut(form: str, tag: str) -> None:
 
 
 @pytest.mark.parametrize("form", OUT_OF_CODE)
-def test_a_tag_outside_of_code_is_one_wherever_it_is_cut(form: str) -> None:
+def test_a_tag_outside_of_code_is_one_wherever_it_is_cut_if_its_line_begins_or_ends_with_it(
+    form: str,
+) -> None:
     text = form.replace("@", "</think>")
     whole, is_said = split(text, [])
-    assert not is_said
+    assert is_said is (re.search(r"^@|@$", form, re.MULTILINE) is None)
     size = len(text)
     for cuts in (*([at] for at in range(1, size, 1 if size < 1000 else 97)), list(range(1, size))):
         assert split(text, cuts)[0] == whole, cuts[:5]
@@ -180,6 +183,21 @@ def test_a_call_that_is_quoted_or_only_sketched_is_talk(text: str) -> None:
 )
 def test_a_call_beside_a_quote_or_with_dots_in_its_arguments_leaks(text: str) -> None:
     assert leaks_call(text, {"bash"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"pattern":"<think>.*</think>","ok":true}',
+        "The tags <think> and </think> mark thoughts.",
+        r"s/<think>[^<]*<\/think>//g and '</think>' too",
+        "Say </think> to end.",
+        '{\n  "open": "<think>",\n  "close": "</think>"\n}',
+    ],
+)
+def test_a_text_that_speaks_of_tags_comes_out_as_it_was_said(text: str) -> None:
+    for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
+        assert split(text, cuts) == ([("text", text)], True), cuts[:5]
 
 
 PARTS = [
