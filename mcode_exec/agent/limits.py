@@ -18,6 +18,9 @@ from mcode_exec.plurals import counted
 from mcode_exec.records.model import ModelInfo
 from mcode_exec.records.result import LimitHit
 
+#: least output limit that every provider takes, tokens; source: OpenAI's answer to a smaller one
+_LEAST_OUTPUT = 16
+
 _CODES = {"steps": "LIMIT_STEPS", "cost": "LIMIT_COST", "tokens": "LIMIT_TOKENS"}
 
 
@@ -85,4 +88,4 @@ def output_cap(limits: Limits, state: TurnState, model: ModelInfo) -> int | None
         if (output := model.price.highest_output) > 0:
             caps.append(int(left * Decimal(1_000_000) / output))
     caps = [cap for cap in caps if cap < model.output_tokens]
-    return max(1, min(caps)) if caps else None
+    return max(min(_LEAST_OUTPUT, model.output_tokens), min(caps)) if caps else None

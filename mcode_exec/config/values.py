@@ -170,10 +170,26 @@ def key_reference(value: object) -> str:
     )
 
 
+_HEADERS_OF_THE_TRANSPORT = frozenset(
+    (
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "accept-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+    )
+)
+
+
 def header_name(value: object) -> str:
     header = text(value)
     if not _BARE.union("!#$%&'*+.^`|~").issuperset(header):
         raise WrongValueError("is no name of an HTTP header")
+    if header.lower() in _HEADERS_OF_THE_TRANSPORT:
+        raise WrongValueError("is a header that mcode sets itself: it says how the request is sent")
     return header
 
 

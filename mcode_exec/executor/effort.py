@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from mcode_exec.errors import ConfigError, InvocationError
 from mcode_exec.executor.turn_plan import MODEL_FLAG, OF_SESSION, TurnPlan
-from mcode_exec.providers.wire import EFFORTS
+from mcode_exec.providers.wire import EFFORTS, Endpoint
 from mcode_exec.records.model import ModelInfo, ModelRef, WireFormat
 
 FALLBACK_FLAG = "--fallback-model"
@@ -58,9 +58,21 @@ def _known(level: str | None, ref: ModelRef, api: WireFormat) -> Effort:
     return Effort(notices=(("effort.unknown", f"{_unknown(level, ref, api)}; it is left out"),))
 
 
-def with_room(effort: Effort, info: ModelInfo, api: WireFormat, max_tokens: int | None) -> Effort:
-    """`effort`, with a notice where `--max-tokens` or the model's own limit leaves no room to think."""
-    if effort.level is None or api != "anthropic-messages":
+def with_room(effort: Effort, info: ModelInfo, endpoint: Endpoint, max_tokens: int | None) -> Effort:
+    """`effort`, with a notice where it cannot be asked for.
+
+    The provider has no field for it, or `--max-tokens` or the model's own limit leaves no room to think.
+    """
+    if effort.level is None:
+        return effort
+    if endpoint.api == "openai-completions":
+        from mcode_exec.providers.chat_dialects import dialect_of
+
+        if dialect_of(endpoint).effort != "none":
+            return effort
+        said = f"effort {effort.level!r} is left out: {info.ref} cannot be asked for one"
+        return structs.replace(effort, notices=(*effort.notices, ("effort.unsupported", said)))
+    if endpoint.api != "anthropic-messages":
         return effort
     from mcode_exec.providers.thinking_budget import LEAST_LIMIT, has_room
 

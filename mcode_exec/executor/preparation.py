@@ -124,7 +124,7 @@ async def prepare(
     check_attachments(given.prompt, model.info)
     resolving.check_price(settings.limits, model.info)
     effort = effort_of(invocation.effort, plan, model.info.ref, model.endpoint.api)
-    effort = with_room(effort, model.info, model.endpoint.api, settings.limits.max_tokens)
+    effort = with_room(effort, model.info, model.endpoint, settings.limits.max_tokens)
     fallbacks = await _fallbacks(runtime, settings, invocation, model, redactor)
     choice = await choose(
         runtime.store,
@@ -186,7 +186,7 @@ async def _fallbacks(
         other = await resolve_model(runtime, settings, text=text, redactor=redactor)
         resolving.check_price(settings.limits, other.info)
         effort = effort_of_fallback(invocation.effort, other.info.ref, other.endpoint.api)
-        found.append((other, with_room(effort, other.info, other.endpoint.api, settings.limits.max_tokens)))
+        found.append((other, with_room(effort, other.info, other.endpoint, settings.limits.max_tokens)))
     check_distinct((model, *(other for other, _ in found)))
     if invocation.record is not None:
         from mcode_exec.executor.tape import check_not_played, target_of

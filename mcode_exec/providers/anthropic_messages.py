@@ -72,12 +72,25 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
         limit = min(limit, request.max_output_tokens)
     body["max_tokens"] = max(limit, 1)
     thinking = _thinking(request, limit)
+    if "budget_tokens" in thinking.get("thinking", {}) and _goes_on_without_thought(messages):
+        thinking = {}
     body.update(thinking)
     if request.temperature is not None and not thinking:
         body["temperature"] = request.temperature
     base = endpoint.base_url.rstrip("/")
     path = "/messages" if base.endswith("/v1") else "/v1/messages"
     return WireRequest(path, [("anthropic-version", VERSION)], encode_json(body))
+
+
+def _goes_on_without_thought(messages: list[dict[str, Any]]) -> bool:
+    """Whether results come back to calls that were made without thinking, by another model or without an effort.
+
+    Anthropic refuses a thinking budget there; the next question gets one.
+    """
+    if len(messages) < 2 or messages[-1]["content"][0]["type"] != "tool_result":
+        return False
+    first = messages[-2]["content"][0]["type"]
+    return first not in ("thinking", "redacted_thinking")
 
 
 def _called_before(request: ModelRequest) -> list[str]:

@@ -171,7 +171,7 @@ class ModelClient:
                 if on_api_call is not None:
                     on_api_call()
                 try:
-                    return judged(await self._placed(call), request, may_be_empty=may_be_empty)
+                    return judged(await self._placed(call, deadline_s), request, may_be_empty=may_be_empty)
                 except ModelCallError as failure:
                     advise(failure, endpoint)
                     self._log(f"{endpoint.provider_id}: {failure.code}: {failure.message}")
@@ -227,14 +227,14 @@ class ModelClient:
         """Close the transport."""
         await self._transport.close()
 
-    async def _placed(self, call: _Call) -> Answer:
+    async def _placed(self, call: _Call, deadline_s: float | None) -> Answer:
         if self._limiter is None:
-            return await self._attempt(call)
+            return await self._attempt(call, deadline_s)
         async with self._limiter.place(call.endpoint) as waited_s:
             call.held_s += waited_s
-            return await self._attempt(call)
+            return await self._attempt(call, deadline_s)
 
-    async def _attempt(self, call: _Call) -> Answer:
+    async def _attempt(self, call: _Call, deadline_s: float | None) -> Answer:
         loop = asyncio.get_running_loop()
         url = call.url
         path = url.target.partition("?")[0]
@@ -260,7 +260,14 @@ class ModelClient:
                     raise refusal
                 reader = call.wire.Reader(call.emit, call.endpoint.provider_id, response.headers, now_ms)
                 limits = self._timeouts
-                await read_answer(response, reader, timer, idle_s=limits.idle_s, answer_s=limits.answer_s)
+                await read_answer(
+                    response,
+                    reader,
+                    timer,
+                    idle_s=limits.idle_s,
+                    answer_s=limits.answer_s,
+                    left_s=None if deadline_s is None else deadline_s - self._clock.monotonic_s(),
+                )
         except TimeoutError:
             _end(response, is_good=False)
             if reader is None or not reader.is_complete:

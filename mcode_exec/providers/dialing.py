@@ -182,8 +182,9 @@ async def _tunnel(
     status = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
     if 200 <= status < 300:
         return
+    may_work_later = status >= 500 or status in (408, 425, 429)
     code = (
-        "LLM_UPSTREAM_ERROR" if status >= 500 else "LLM_AUTH_ERROR" if status == 407 else "LLM_BAD_RESPONSE"
+        "LLM_UPSTREAM_ERROR" if may_work_later else "LLM_AUTH_ERROR" if status == 407 else "LLM_BAD_RESPONSE"
     )
     raise ModelCallError(
         code, printable(f"{place} refuses a tunnel to {origin}: {status_line}"), http_status=status or None

@@ -25,12 +25,20 @@ _BODY = (
 
 #: where a call begins and how it must go on, by who writes it so
 _CALLS = (
-    # MiniMax, Hermes, Qwen, GLM, Granite, Phi, and what imitates them
-    rf"<(?:minimax:)?tool_calls?>(?=\s{{0,99}}(?:{_BODY}))",
+    # MiniMax, Hermes, Qwen, GLM, Granite, Phi, LongCat, and what imitates them
+    rf"<(?:minimax:|longcat_)?tool_calls?>(?=\s{{0,99}}(?:{_BODY}))",
     rf"<\|tool_call\|>(?=\s{{0,99}}(?:{_BODY}))",
     rf"<(?:minimax:)?tool_call>(?=\s{{0,99}}{_NAME}\s{{0,99}}<arg_key>)",
     r"<invoke name=\"[^\"<>]{1,200}\">(?=\s{0,99}</?(?:parameter|invoke))",
     r"\]<\]minimax\[>\[<invoke (?=name=\"[^\"<>]{1,200}\">)",
+    # Grok, Nemotron, Doubao, Phi, Gemma, and Claude's imitators
+    rf"<(?:xai:)?function_call(?: name=\"[^\"<>]{{1,200}}\")?>(?=\s{{0,99}}(?:{_BODY}))",
+    r"<TOOLCALL>(?=\s{0,99}\[\s{0,99}\{\s{0,99}[\"'])",
+    r"<\|FunctionCallBegin\|>(?=\s{0,99}(?:\[\s{0,99})?\{\s{0,99}[\"'])",
+    r"\bfunctools(?=\[\s{0,99}\{\s{0,99}[\"'])",
+    rf"<\|tool_call>(?=\s{{0,99}}call:{_NAME}\s{{0,99}}\{{)",
+    r"<tool_code>(?=\s{0,99}[\w.]{1,200}\()",
+    r"<tool_use>(?=\s{0,99}<name>)",
     # Qwen-Coder and Llama
     rf"<function={_NAME}>(?=\s{{0,99}}(?:\{{|<parameter=|</function>))",
     r"<\|python_(?:tag|start)\|>(?=\s{0,99}(?:\{|[\w.]{1,200}\())",

@@ -34,7 +34,7 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     body: dict[str, Any] = {"model": request.model.ref.model_id, "stream": True, "store": False}
     if request.cache_key is not None and endpoint.host == OPENAI_HOST:
         body["prompt_cache_key"] = request.cache_key
-    if request.model.reasons:
+    if request.model.reasons or request.effort not in (None, "none"):
         body["include"] = ["reasoning.encrypted_content"]
     if request.effort is not None:
         body["reasoning"] = {"effort": request.effort, "summary": "auto"}

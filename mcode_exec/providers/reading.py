@@ -28,6 +28,8 @@ MAX_ANSWER_BYTES = 64 * 1024 * 1024
 #: how long the usage may follow the finish reason, and how long a `[DONE]` that brings nothing more
 _USAGE_S = 2.0
 _DONE_S = 0.2
+#: what of the turn's time is left for committing an answer whose usage was waited for
+_COMMIT_S = 0.5
 #: what may stand before a body without being part of it
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 #: how much of it is read through before what follows is taken for a stream
@@ -35,7 +37,10 @@ _BLANK_BYTES = 64 * 1024
 #: so much of a stream without an event is looked at to tell what it is instead
 _BEGIN_BYTES = failures.SHOWN_BODY * 4
 #: what all markup of tool calls has one of
-_CALL_MARKS = ("tool_call", "<function=", "<invoke ", "<|", "<｜", "[TOOL_CALLS]")
+_CALL_MARKS = (
+    *("tool_call", "<function=", "<invoke ", "<|", "<｜", "[TOOL_CALLS]", "function_call"),
+    *("<TOOLCALL>", "functools[", "<tool_code>", "<tool_use>"),
+)
 
 
 class Body(Protocol):
@@ -47,16 +52,24 @@ class Body(Protocol):
 
 
 async def read_answer(
-    response: Body, reader: AnswerReader, timer: asyncio.Timeout, *, idle_s: float, answer_s: float = 3600.0
+    response: Body,
+    reader: AnswerReader,
+    timer: asyncio.Timeout,
+    *,
+    idle_s: float,
+    answer_s: float = 3600.0,
+    left_s: float | None = None,
 ) -> None:
     """Read until the answer is complete; a stream may take `answer_s` in all, however lively it is.
 
+    `left_s`: seconds until the turn's deadline, which ends the wait for the usage of a complete answer.
     Raises: ModelCallError if it never is; TimeoutError (by `timer`), which a complete
         answer need not mind.
     """
     first = await _first_bytes(response, reader)
     if _is_stream(first, response):
-        await _read_stream(first, response, reader, timer, idle_s, answer_s)
+        usage_end_s = None if left_s is None else asyncio.get_running_loop().time() + left_s - _COMMIT_S
+        await _read_stream(first, response, reader, timer, idle_s, answer_s, usage_end_s)
     else:
         await _read_body(first, response, reader)
 
@@ -68,6 +81,7 @@ async def _read_stream(
     timer: asyncio.Timeout,
     idle_s: float,
     answer_s: float,
+    usage_end_s: float | None,
 ) -> None:
     loop = asyncio.get_running_loop()
     parser = SseParser()
@@ -95,7 +109,8 @@ async def _read_stream(
                     "LLM_STALLED", f"the provider's answer did not end within {answer_s:g} s"
                 )
             wait_s = (_DONE_S if reader.has_usage else _USAGE_S) if reader.is_complete else idle_s
-            timer.reschedule(loop.time() + wait_s)
+            end = loop.time() + wait_s
+            timer.reschedule(min(end, usage_end_s) if reader.is_complete and usage_end_s is not None else end)
         try:
             data = await response.read()
         except ModelCallError:

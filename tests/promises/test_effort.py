@@ -107,3 +107,11 @@ def test_help_lists_the_levels(mcode: Mcode) -> None:
     shown = " ".join(mcode.exec("--help").check().out.split())
     assert f"Reasoning effort: {LEVELS}; max" in shown
     assert EFFORTS[CHAT] == EFFORTS[RESPONSES] == tuple(LEVELS.split(", "))  # type: ignore[index]
+
+
+def test_a_provider_without_a_field_for_effort_is_asked_without_and_that_is_said(
+    mcode: Mcode, peer: Peer
+) -> None:
+    env = {"MINIMAX_API_KEY": "k-123456789", "MINIMAX_BASE_URL": f"{peer.url}/v1"}
+    run = mcode.exec("hi", "--model", "minimax/MiniMax-M2", "--effort", "high", env=env).check()
+    assert "effort 'high' is left out: minimax/MiniMax-M2 cannot be asked for one" in run.err

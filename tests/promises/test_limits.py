@@ -122,6 +122,13 @@ def test_a_cost_limit_cuts_the_output_limit_too(mcode: Mcode, peer: Peer) -> Non
     assert peer.last.json["max_tokens"] == 1000
 
 
+def test_no_call_asks_for_less_than_every_provider_takes(mcode: Mcode, peer: Peer, api: str) -> None:
+    peer.script(say("done", usage=USAGE))
+    mcode.exec("go", "--max-tokens", "3").check(0)
+    asked = {name: value for name, value in peer.last.json.items() if name.startswith("max_")}
+    assert list(asked.values()) == [16]
+
+
 def test_what_failed_attempts_were_billed_is_counted(mcode: Mcode, peer: Peer) -> None:
     peer.script(answer(say("half"), usage=USAGE, ending="close-early"), say("done", usage=USAGE))
     result = mcode.exec("go", "--output-format", "json").check(0).result

@@ -241,6 +241,8 @@ def test_a_named_file_must_exist(place: Place) -> None:
         ),
         ('[providers.x]\nheaders = { a = "b\\nc: d" }', "must be printable ASCII"),
         ("[providers.x]\nheaders = { 'a b' = 'c' }", "is no name of an HTTP header"),
+        ("[providers.x]\nheaders = { Host = 'c' }", "is a header that mcode sets itself"),
+        ("[providers.x]\nheaders = { transfer-encoding = 'chunked' }", "is a header that mcode sets itself"),
         ("[providers.x]\nheaders = { a = '${KEY}' }", "is sent as it stands"),
         ("[permission]\nraed = 'allow'", 'did you mean "read"?'),
         ("[permission]\nread = 'yes'", 'must be "allow", "ask" or "deny"'),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mcode_exec.providers import reading
 from mcode_exec.providers.leaked_calls import leaks_call
 from mcode_exec.providers.think_tags import ThinkSplitter
 
@@ -198,6 +199,28 @@ def test_a_call_beside_a_quote_or_with_dots_in_its_arguments_leaks(text: str) ->
 def test_a_text_that_speaks_of_tags_comes_out_as_it_was_said(text: str) -> None:
     for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
         assert split(text, cuts) == ([("text", text)], True), cuts[:5]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<xai:function_call name="bash"><parameter name="command">ls</parameter></xai:function_call>',
+        '<function_call>{"name": "bash"}</function_call>',
+        '<TOOLCALL>[{"name": "bash"}]</TOOLCALL>',
+        '<|FunctionCallBegin|>[{"name": "bash"}]<|FunctionCallEnd|>',
+        'functools[{"name": "bash"}]',
+        '<longcat_tool_call>{"name": "bash"}</longcat_tool_call>',
+        "<|tool_call>call:bash{command:ls}<tool_call|>",
+        '<tool_code>bash(command="ls")</tool_code>',
+        "<tool_use><name>bash</name><arguments>{}</arguments></tool_use>",
+    ],
+)
+def test_markup_of_the_rarer_families_leaks_and_talk_about_it_does_not(text: str) -> None:
+    assert any(mark in text for mark in reading._CALL_MARKS)
+    assert leaks_call(f"I look.\n{text}")
+    assert not leaks_call(f"It writes `{text}` then.")
+    tag = re.split(r"(?<=[>\[])", text)[0]
+    assert not leaks_call(f"It writes {tag} before a call.")
 
 
 PARTS = [

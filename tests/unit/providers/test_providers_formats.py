@@ -254,6 +254,28 @@ def test_encrypted_reasoning_of_responses_is_asked_for_and_sent_back() -> None:
     }
 
 
+def test_a_thinking_budget_is_left_out_where_results_of_unthought_calls_come_back() -> None:
+    calls = (TextBlock(text="I look."), ToolCallBlock(id="call_1", name="list", arguments={}))
+    thought = ThinkingBlock(text="hm", signature="c2ln", form="thinking", provider_id="acme")
+    result = ToolResultBlock(call_id="call_1", name="list", content="a.txt")
+    for content, has_budget in ((calls, False), ((thought, *calls), True)):
+        what = request(
+            Message(role="user", content=(TextBlock(text="go"),)),
+            Message(role="assistant", content=content),
+            Message(role="tool", content=(result,)),
+            effort="low",
+        )
+        _, peer, _ = run([[http(messages())]], api="anthropic-messages", what=what)
+        assert ("thinking" in peer.requests[0].json) is has_budget
+
+
+def test_reasoning_is_asked_for_whole_where_only_the_effort_says_that_the_model_thinks() -> None:
+    for effort, wanted in (("low", ["reasoning.encrypted_content"]), ("none", None), (None, None)):
+        what = request(Message(role="user", content=(TextBlock(text="one"),)), effort=effort)
+        _, peer, _ = run([[http(responses())]], api="openai-responses", what=what)
+        assert peer.requests[0].json.get("include") == wanted
+
+
 def test_usage_of_responses_and_anthropic_is_in_disjoint_classes() -> None:
     answer, _, _ = run([[http(messages())]], api="anthropic-messages")
     assert answer.usage == Usage(input_tokens=100, output_tokens=30, cache_read_tokens=50)

@@ -68,6 +68,7 @@ REFUSALS: list[tuple[bytes, str, str]] = [
     (b"HTTP/1.1 403 Forbidden\r\nx: y\r\n\r\n<html>", "LLM_BAD_RESPONSE", "403 Forbidden"),
     (b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "LLM_UPSTREAM_ERROR", "502 Bad Gateway"),
     (b"HTTP/1.1 503 Busy\r\n\r\n", "LLM_UPSTREAM_ERROR", "503 Busy"),
+    (b"HTTP/1.1 429 Slow\r\n\r\n", "LLM_UPSTREAM_ERROR", "429 Slow"),
     (b"SSH-2.0-OpenSSH\r\n\r\n", "LLM_BAD_RESPONSE", "SSH-2.0"),
     (b"HTTP/1.1 \x1b[31m\r\n\r\n", "LLM_BAD_RESPONSE", "\\x1b[31m"),
     (b"", "LLM_UPSTREAM_ERROR", "closed the connection"),

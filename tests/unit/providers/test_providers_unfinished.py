@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.client import RetryPolicy, Timeouts
+from mcode_exec.providers.reading import read_answer
+from mcode_exec.providers.sending import wire_module
 from tests.unit.providers.byte_peer import Call, Script, chat, http, run, said, sse, stream_head
 
 APIS = ("anthropic-messages", "openai-completions", "openai-responses")
@@ -290,3 +293,31 @@ def test_a_code_of_an_error_body_that_is_cut_off_counts(status: str, begin: byte
     error = failed([head + begin, "close"])
     assert error.code == code
     assert begin.decode() in error.message
+
+
+@pytest.mark.parametrize(("left_s", "most_s"), [(None, 2.0), (0.5, 0.0), (60.0, 2.0)])
+def test_the_usage_of_a_complete_answer_is_waited_for_no_longer_than_the_turn_may_take(
+    left_s: float | None, most_s: float
+) -> None:
+    class Body:
+        headers: list[tuple[bytes, bytes]] = [(b"content-type", b"text/event-stream")]  # noqa: RUF012
+        pieces = [sse(chat({"content": "done"}, finish="stop"))]  # noqa: RUF012
+        wait_s = 0.0
+
+        async def read(self) -> bytes:
+            if self.pieces:
+                return self.pieces.pop()
+            self.wait_s = (timers[0].when() or 0.0) - asyncio.get_running_loop().time()
+            return b""
+
+    timers = []
+    body = Body()
+
+    async def main() -> None:
+        reader = wire_module("openai-completions").Reader(lambda _fact: None, "acme", [], 0)
+        async with asyncio.timeout(None) as timer:
+            timers.append(timer)
+            await read_answer(body, reader, timer, idle_s=60.0, left_s=left_s)
+
+    asyncio.run(main())
+    assert most_s - 1.0 < body.wait_s <= most_s
