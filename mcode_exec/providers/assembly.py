@@ -33,6 +33,8 @@ _INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad"
 
 #: blocks of one answer: texts, thoughts and calls
 MAX_BLOCKS = 4096
+#: characters that it holds in all; the longest answers of models have a quarter of that
+MAX_CONTENT = 16 * 1024 * 1024
 
 Emit = Callable[[ModelFact], None]
 
@@ -122,6 +124,7 @@ class Draft:
         self._splitter = ThinkSplitter()
         self._joiner = TextJoiner()
         self._thinking_joiner = TextJoiner()
+        self._room = MAX_CONTENT
 
     @property
     def has_calls(self) -> bool:
@@ -183,8 +186,16 @@ class Draft:
             self.place(part)
         self._thinking = None
         self.has_moved = True
+        self._take_room(text)
         part.pieces.append(text)
         self._emit(TextDelta(part.index, text))
+
+    def _take_room(self, piece: str) -> None:
+        self._room -= len(piece)
+        if self._room < 0:
+            raise ModelCallError(
+                "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_CONTENT} characters"
+            )
 
     def _recast(self) -> None:
         """All text so far was thinking: say so, and tell it again from the start."""
@@ -221,6 +232,7 @@ class Draft:
         self.has_moved = True
         self.place(part)
         self._text = None if part.form == "think-tag" else self._text
+        self._take_room(piece)
         part.pieces.append(piece)
         self._emit(ThinkingDelta(part.index, piece))
 
@@ -231,6 +243,7 @@ class Draft:
         piece = part.joiner.feed(piece)
         if piece:
             self.has_moved = True
+            self._take_room(piece)
             part.pieces.append(piece)
         if piece or is_new:
             self._emit(ToolCallDelta(part.index, clean(part.name), piece))

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from mcode_exec.errors import ModelCallError
+from mcode_exec.providers.assembly import MAX_CONTENT, CallPart, Draft
 from mcode_exec.providers.client import RetryPolicy, Timeouts
 from mcode_exec.providers.payload import PayloadError, decode
 from mcode_exec.providers.reading import MAX_ANSWER_BYTES, assembled, judged
@@ -133,6 +134,7 @@ async def endless_server(api: str) -> AsyncIterator[str]:
 _CHILD = """
 import asyncio, json, sys
 from mcode_exec.errors import ModelCallError
+from mcode_exec.providers.assembly import MAX_CONTENT, CallPart, Draft
 from mcode_exec.providers.client import RetryPolicy, Timeouts
 from tests.unit.providers.byte_peer import Call, answered, endpoint
 
@@ -180,6 +182,24 @@ def test_what_has_no_end_neither_holds_a_call_nor_fills_the_memory(api: str) -> 
     }
     # a largest event or body in pieces, joined and decoded; and a whole answer's text
     assert grown_kib * 1024 < 3 * MAX_ANSWER_BYTES
+
+
+@pytest.mark.parametrize("part", ["text", "thinking", "arguments"])
+def test_an_answer_holds_no_more_characters_than_any_model_writes(part: str) -> None:
+    draft, call, piece = Draft(lambda _fact: None, "acme"), CallPart(), "x" * (MAX_CONTENT // 16)
+
+    def add() -> None:
+        if part == "text":
+            draft.add_text(piece)
+        elif part == "thinking":
+            draft.add_thinking(piece, "reasoning")
+        else:
+            draft.add_arguments(call, piece)
+
+    for _ in range(16):
+        add()
+    with pytest.raises(ModelCallError, match="more than 16777216 characters"):
+        add()
 
 
 # slow
