@@ -15,7 +15,7 @@ from msgspec import structs
 
 from mcode_exec.agent.limits import check_before_call, check_spending, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
-from mcode_exec.agent.ports import AgentTask, Ports, Steer
+from mcode_exec.agent.ports import AgentTask, Callee, Ports, Steer
 from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import McodeError, ModelCallError
 from mcode_exec.ids import new_message_id
@@ -32,6 +32,7 @@ from mcode_exec.records.model import (
     Answer,
     AttemptDiscarded,
     CallCutOff,
+    EffortLeftOut,
     ModelFact,
     ModelRequest,
     RetryScheduled,
@@ -80,6 +81,8 @@ class AgentLoop:
         self._has_said = False
         #: what a call that was cancelled may be billed for
         self._cut_off: tuple[Usage, ...] = ()
+        #: whose effort was said to be left out
+        self._told_of: Callee | None = None
         #: text of the newest committed step that said something
         self._committed_text: str | None = None
 
@@ -254,6 +257,10 @@ class AgentLoop:
             emit(CallRetrying(fact.attempt, fact.max_retries, fact.delay_ms, fact.code, fact.reason))
         elif isinstance(fact, CallCutOff):
             self._cut_off = fact.usage
+        elif isinstance(fact, EffortLeftOut) and self._told_of != self._task.callee:
+            callee = self._told_of = self._task.callee
+            said = f"effort {callee.effort!r} is left out for {callee.model.ref}: {fact.reason}"
+            emit(Said("effort.left-out", said))
 
     async def _commit_answer(self, answer: Answer) -> None:
         state, task = self._state, self._task

@@ -45,13 +45,18 @@ class HeldDirectory:
         Another run may find it in the instant before it is locked and take it for one of the dead: then
         it is made again.
         """
+        error = OSError(errno.EEXIST, "other runs take it away", self.path)
         for _ in range(_ATTEMPTS):
-            paths.make_private_dir(self.path)
-            fd = _hold(self.path)
+            try:
+                paths.make_private_dir(self.path)
+                fd = _hold(self.path)
+            except FileNotFoundError as raised:
+                error = raised
+                continue
             if fd is not None:
                 self._fd = fd
                 return
-        raise OSError(errno.EEXIST, "other runs take it away", self.path)
+        raise error
 
     def remove(self) -> None:
         """Remove it with all that is in it; safe to call twice."""

@@ -42,6 +42,7 @@ VERSION = "2023-06-01"
 _CACHED = {"type": "ephemeral"}
 #: breakpoints of the conversation: a request may hold four in all
 _MOVING_MARKS = 2
+_UNTHOUGHT = "results come back to calls that were made without thinking, and no thinking may begin there"
 
 
 def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
@@ -71,15 +72,15 @@ def encode(request: ModelRequest, endpoint: Endpoint) -> WireRequest:
     if request.max_output_tokens is not None:
         limit = min(limit, request.max_output_tokens)
     body["max_tokens"] = max(limit, 1)
-    thinking = _thinking(request, limit)
+    thinking, left_out = _thinking(request, limit), None
     if "budget_tokens" in thinking.get("thinking", {}) and _goes_on_without_thought(messages):
-        thinking = {}
+        thinking, left_out = {}, _UNTHOUGHT
     body.update(thinking)
     if request.temperature is not None and not thinking:
         body["temperature"] = request.temperature
     base = endpoint.base_url.rstrip("/")
     path = "/messages" if base.endswith("/v1") else "/v1/messages"
-    return WireRequest(path, [("anthropic-version", VERSION)], encode_json(body))
+    return WireRequest(path, [("anthropic-version", VERSION)], encode_json(body), left_out)
 
 
 def _goes_on_without_thought(messages: list[dict[str, Any]]) -> bool:

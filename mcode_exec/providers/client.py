@@ -29,6 +29,7 @@ from mcode_exec.records.model import (
     Answer,
     AttemptDiscarded,
     CallCutOff,
+    EffortLeftOut,
     ModelFact,
     ModelRequest,
     RetryScheduled,
@@ -67,6 +68,8 @@ class _Call:
         self.url = Url(address(endpoint, encoded.path))
         self.headers = headers_of(endpoint, encoded)
         self.body = encoded.body
+        if encoded.effort_left_out is not None:
+            on_fact(EffortLeftOut(encoded.effort_left_out))
         #: what knows the same fields of a request
         self.server = (endpoint.base_url, request.model.ref.model_id)
         self.failed_usage: list[Usage] = []

@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -182,10 +183,27 @@ async def _tunnel(
     status = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
     if 200 <= status < 300:
         return
-    may_work_later = status >= 500 or status in (408, 425, 429)
-    code = (
-        "LLM_UPSTREAM_ERROR" if may_work_later else "LLM_AUTH_ERROR" if status == 407 else "LLM_BAD_RESPONSE"
-    )
+    from mcode_exec.providers.retry_hints import retry_after_ms
+
     raise ModelCallError(
-        code, printable(f"{place} refuses a tunnel to {origin}: {status_line}"), http_status=status or None
+        _class_of_refusal(status),
+        printable(f"{place} refuses a tunnel to {origin}: {status_line}"),
+        http_status=status or None,
+        retry_after_ms=retry_after_ms(_lines(head), int(time.time() * 1000)),
     )
+
+
+def _class_of_refusal(status: int) -> str:
+    """What a proxy's answer to CONNECT means: its own word, never the provider's."""
+    if status == 407:
+        return "LLM_AUTH_ERROR"
+    if status == 429:
+        return "LLM_RATE_LIMITED"
+    may_work_later = status >= 500 and status not in (501, 505)
+    return "LLM_UPSTREAM_ERROR" if may_work_later or status in (408, 425) else "LLM_BAD_RESPONSE"
+
+
+def _lines(head: bytes) -> list[tuple[bytes, bytes]]:
+    """The header lines of an answer, names in lower case."""
+    pairs = (line.partition(b":") for line in head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:])
+    return [(name.strip().lower(), value.strip()) for name, _, value in pairs]

@@ -88,11 +88,15 @@ async def _read_stream(
     data = first
     size, end_s = 0, loop.time() + answer_s
     begin = b""
+    #: until when what follows a complete answer is waited for, whatever comes meanwhile
+    wait_end_s: float | None = None
     while data:
         size += len(data)
         if not reader.events and len(begin) < _BEGIN_BYTES:
             begin = (begin + data)[:_BEGIN_BYTES]
         if size > MAX_ANSWER_BYTES:
+            if reader.is_complete:
+                return
             raise ModelCallError(
                 "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_ANSWER_BYTES} bytes"
             )
@@ -108,9 +112,15 @@ async def _read_stream(
                 raise ModelCallError(
                     "LLM_STALLED", f"the provider's answer did not end within {answer_s:g} s"
                 )
-            wait_s = (_DONE_S if reader.has_usage else _USAGE_S) if reader.is_complete else idle_s
-            end = loop.time() + wait_s
-            timer.reschedule(min(end, usage_end_s) if reader.is_complete and usage_end_s is not None else end)
+            timer.reschedule(loop.time() + idle_s)
+        if reader.is_complete:
+            if wait_end_s is None:
+                wait_end_s = loop.time() + _USAGE_S
+                if usage_end_s is not None:
+                    wait_end_s = min(wait_end_s, usage_end_s)
+            if is_progress and reader.has_usage:
+                wait_end_s = min(wait_end_s, loop.time() + _DONE_S)
+            timer.reschedule(wait_end_s)
         try:
             data = await response.read()
         except ModelCallError:

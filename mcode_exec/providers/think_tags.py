@@ -6,7 +6,8 @@ The rules:
 - A tag later in the text opens a span only where it begins its line, and only if it is closed; else it was
   text: an answer may be JSON or prose that speaks of tags, and must come out as it was said.
 - A closing tag without an opening one means that the text so far was thinking (the opening tag stood in
-  the model's prompt), where its line begins or ends with it; this holds once in an answer.
+  the model's prompt), where its line begins or ends with it; this holds once in an answer, and not where an
+  opening tag was text before.  One that only ends its line counts if something is said behind it.
 - Inside of code (`code_spans`) a tag is text; where that depends on what follows, it is waited for.
   This holds for what is said: thinking ends with the first closing tag, as the servers that
   take spans out themselves have it, for a fence that a thought opens is often never closed.
@@ -40,6 +41,8 @@ class ThinkSplitter:
         self._closing: list[str] = []
         self._has_span = False
         self._is_over = False
+        #: a closing tag whose text so far was thinking, if something follows it
+        self._is_tentative_close = False
         #: nothing but blanks stands on the line that is being read
         self._is_line_blank = True
         self._code = CodeSpans()
@@ -84,10 +87,11 @@ class ThinkSplitter:
         elif self._state == "tentative":
             out.append(("text", _OPENS[self._tag] + "".join(self._span) + held))
         elif self._state == "closing":
-            out.append(("close", "".join(self._closing)))
+            kind: Literal["text", "close"] = "text" if self._is_tentative_close else "close"
+            out.append((kind, "".join(self._closing)))
         else:
             out.append(("text", held))
-        return [piece for piece in out if piece[1]]
+        return [piece for piece in out if piece[1] or piece[0] == "recast"]
 
     def _follow_line(self, text: str) -> None:
         _, end, rest = text.rpartition("\n")
@@ -117,6 +121,8 @@ class ThinkSplitter:
                 is_apart = self._is_line_blank or (tag in _CLOSES and buffer[start : start + 1] in _LINE_ENDS)
                 if not is_code and is_apart and self._acts(tag, out):
                     return start
+                if not is_code and tag in _OPENS:
+                    self._has_span = True  # what answers it is text too
                 self._say(tag, out)
                 at = buffer.find("<", start)
                 continue
@@ -136,7 +142,9 @@ class ThinkSplitter:
             return True
         if self._has_span:
             return False
-        if self._state == "text":
+        is_said = self._state == "text"
+        self._is_tentative_close = is_said and not self._is_line_blank
+        if is_said and not self._is_tentative_close:
             out.append(("recast", ""))
         self._close(tag)
         return True
@@ -170,6 +178,9 @@ class ThinkSplitter:
             at += 1
         self._closing.append(buffer[start:at])
         if at < len(buffer):
+            if self._is_tentative_close:
+                self._is_tentative_close = False
+                out.append(("recast", ""))
             out.append(("close", "".join(self._closing)))
             self._state = "start"
         return at

@@ -88,6 +88,8 @@ class WireRequest(Struct, frozen=True):
     path: str
     headers: list[tuple[str, str]]
     body: bytes
+    #: why the effort that was wanted is not in it
+    effort_left_out: str | None = None
 
 
 class AnswerReader(ABC):

@@ -110,7 +110,15 @@ class CallCutOff(Struct, frozen=True):
     usage: tuple[Usage, ...]
 
 
-ModelFact = TextDelta | ThinkingDelta | ToolCallDelta | AttemptDiscarded | RetryScheduled | CallCutOff
+class EffortLeftOut(Struct, frozen=True):
+    """The effort that was wanted is not asked for in this call."""
+
+    reason: str
+
+
+ModelFact = (
+    TextDelta | ThinkingDelta | ToolCallDelta | AttemptDiscarded | RetryScheduled | CallCutOff | EffortLeftOut
+)
 
 
 class Answer(Struct, frozen=True, kw_only=True):

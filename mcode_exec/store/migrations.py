@@ -161,14 +161,14 @@ VERSION = len(MIGRATIONS)
 
 def check_identity(database: SqliteDatabase, path: str) -> int:
     """The schema version of an open database; StoreFailedError for a file that is not ours or is newer."""
-    (application_id,) = database.execute_sql("PRAGMA application_id").fetchone()
-    (version,) = database.execute_sql("PRAGMA user_version").fetchone()
-    if application_id != APPLICATION_ID:
+    with database.atomic("DEFERRED"):  # one state of the file: another process may be making it ours
+        (application_id,) = database.execute_sql("PRAGMA application_id").fetchone()
+        (version,) = database.execute_sql("PRAGMA user_version").fetchone()
         (tables,) = database.execute_sql("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables or application_id or version:
-            raise StoreFailedError(
-                f"{path} is a database of another program; name another directory with --data-dir"
-            )
+    if application_id != APPLICATION_ID and (tables or application_id or version):
+        raise StoreFailedError(
+            f"{path} is a database of another program; name another directory with --data-dir"
+        )
     if version > VERSION:
         raise StoreFailedError(
             f"{path} was written by a newer mcode (schema {version}, this one knows {VERSION}); update mcode"

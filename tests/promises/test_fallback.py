@@ -9,7 +9,7 @@ import pytest
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.steps import CUT, Step, answer, call, forever, say, status
-from tests.support.wire import CHAT
+from tests.support.wire import ANTHROPIC, CHAT
 
 ONCE = "max_retries = 0"
 DOWN = status(503, {"error": {"message": "overloaded"}})
@@ -66,6 +66,33 @@ def test_the_rest_of_the_turn_goes_to_the_fallback(
     rows = mcode.query("SELECT provider_id, kind FROM token_usage ORDER BY row")
     assert [row["provider_id"] for row in rows if row["kind"] == "answer"] == ["fake", "spare", "spare"]
     assert "half an ans" not in str([message["content"] for message in mcode.messages()])
+
+
+def test_an_effort_that_cannot_begin_amid_a_turn_is_left_out_and_that_is_said_once(
+    mcode: Mcode, peer: Peer, other: Peer
+) -> None:
+    mcode.configure(
+        api=CHAT,
+        base_url=f"{peer.url}/v1",
+        retry=ONCE,
+        tables=f"""
+[providers.spare]
+api = "{ANTHROPIC}"
+base_url = "{other.url}"
+api_key = "${{FAKE_KEY}}"
+""",
+    )
+    peer.script(call("bash", {"command": "echo 1"}), forever(DOWN))
+    other.script(call("bash", {"command": "echo 2"}), say("done"))
+    run = mcode.exec("go", "--effort", "high", "--fallback-model", "spare/old-1", *STREAM).check()
+    assert run.result["output"] == "done"
+    assert all("thinking" not in request.json for request in other.calls)
+    said = [event["message"] for event in run.of_type("notice") if event["code"] == "effort.left-out"]
+    assert len(said) == 1
+    assert "effort 'high' is left out for spare/old-1" in said[0]
+    other.script(say("again"))
+    mcode.exec("on", "--continue", "--model", "spare/old-1", "--effort", "high").check()
+    assert "thinking" in other.calls[-1].json
 
 
 def test_the_session_keeps_its_own_model_for_the_next_turn(mcode: Mcode, peer: Peer, other: Peer) -> None:

@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mcode_exec.executor.temporary import HeldDirectory
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.running import Running
@@ -166,3 +168,21 @@ def test_many_runs_at_once_take_nothing_from_each_other(mcode: Mcode, peer: Peer
         for running in runs:
             running.finish().check(0)
     assert left(mcode) == []
+
+
+def test_a_directory_that_is_taken_for_a_dead_ones_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, stat, taken = HeldDirectory(str(tmp_path)), os.stat, []
+
+    def overtaken(path: str, **options: Any) -> os.stat_result:
+        if path == directory.path and os.path.lexists(path) and not taken:
+            taken.append(os.rmdir(path))
+        return stat(path, **options)
+
+    monkeypatch.setattr(os, "stat", overtaken)
+    directory.make()
+    monkeypatch.undo()
+    assert taken
+    assert os.path.isdir(directory.path)
+    directory.remove()

@@ -100,7 +100,7 @@ def test_a_tag_outside_of_code_is_one_wherever_it_is_cut_if_its_line_begins_or_e
 ) -> None:
     text = form.replace("@", "</think>")
     whole, is_said = split(text, [])
-    assert is_said is (re.search(r"^@|@$", form, re.MULTILINE) is None)
+    assert is_said is (re.search(r"(?m:^@)|@\n\s*\S", form) is None)
     size = len(text)
     for cuts in (*([at] for at in range(1, size, 1 if size < 1000 else 97)), list(range(1, size))):
         assert split(text, cuts)[0] == whole, cuts[:5]
@@ -193,12 +193,26 @@ def test_a_call_beside_a_quote_or_with_dots_in_its_arguments_leaks(text: str) ->
         "The tags <think> and </think> mark thoughts.",
         r"s/<think>[^<]*<\/think>//g and '</think>' too",
         "Say </think> to end.",
+        "- open: <think>\n- close: </think>\n",
+        "open: <think>\nclose: </think>\nBoth must match.",
+        "Use <think>\nand </think>\n",
+        "The final tag is </think>",
+        "The final tag is </think>\n",
         '{\n  "open": "<think>",\n  "close": "</think>"\n}',
     ],
 )
 def test_a_text_that_speaks_of_tags_comes_out_as_it_was_said(text: str) -> None:
     for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
         assert split(text, cuts) == ([("text", text)], True), cuts[:5]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\n\n"])
+def test_thinking_that_only_its_closing_tag_shows_is_thinking_though_nothing_follows(end: str) -> None:
+    text = f"Let me see.\n</think>{end}"
+    for cuts in ([], *([at] for at in range(1, len(text)))):
+        told, is_said = split(text, cuts)
+        assert not is_said
+        assert ("recast", "") in told, cuts
 
 
 @pytest.mark.parametrize(

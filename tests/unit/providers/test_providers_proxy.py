@@ -68,7 +68,8 @@ REFUSALS: list[tuple[bytes, str, str]] = [
     (b"HTTP/1.1 403 Forbidden\r\nx: y\r\n\r\n<html>", "LLM_BAD_RESPONSE", "403 Forbidden"),
     (b"HTTP/1.1 502 Bad Gateway\r\n\r\n", "LLM_UPSTREAM_ERROR", "502 Bad Gateway"),
     (b"HTTP/1.1 503 Busy\r\n\r\n", "LLM_UPSTREAM_ERROR", "503 Busy"),
-    (b"HTTP/1.1 429 Slow\r\n\r\n", "LLM_UPSTREAM_ERROR", "429 Slow"),
+    (b"HTTP/1.1 429 Slow\r\n\r\n", "LLM_RATE_LIMITED", "429 Slow"),
+    (b"HTTP/1.1 501 No\r\n\r\n", "LLM_BAD_RESPONSE", "501 No"),
     (b"SSH-2.0-OpenSSH\r\n\r\n", "LLM_BAD_RESPONSE", "SSH-2.0"),
     (b"HTTP/1.1 \x1b[31m\r\n\r\n", "LLM_BAD_RESPONSE", "\\x1b[31m"),
     (b"", "LLM_UPSTREAM_ERROR", "closed the connection"),
@@ -88,6 +89,11 @@ def test_a_proxy_that_gives_no_tunnel_is_named_and_learns_no_key(answer: bytes, 
     assert head.startswith(b"CONNECT model.example:443 HTTP/1.1\r\nHost: model.example:443\r\n")
     assert b"Proxy-Authorization: Basic " + PAIR in head
     assert b"sk-test-key" not in head
+
+
+def test_a_busy_proxy_says_when_to_come_again() -> None:
+    error, _ = ask("https://model.example/v1", b"HTTP/1.1 429 Slow\r\nX: y\r\nRetry-After: 3\r\n\r\n")
+    assert error.retry_after_ms == 3000
 
 
 def test_a_proxy_that_says_nothing_is_not_waited_for() -> None:

@@ -321,3 +321,41 @@ def test_the_usage_of_a_complete_answer_is_waited_for_no_longer_than_the_turn_ma
 
     asyncio.run(main())
     assert most_s - 1.0 < body.wait_s <= most_s
+
+
+@pytest.mark.parametrize(
+    "more", [chat({}, finish="stop"), chat({"content": "more"})], ids=["finish again", "text behind it"]
+)
+def test_nothing_that_follows_a_complete_answer_makes_the_wait_for_its_usage_longer(more: Any) -> None:
+    class Body:
+        headers: list[tuple[bytes, bytes]] = [(b"content-type", b"text/event-stream")]  # noqa: RUF012
+        left = 5
+        ends: list[float] = []  # noqa: RUF012
+
+        async def read(self) -> bytes:
+            self.ends.append(timers[0].when() or 0.0)
+            self.left -= 1
+            return sse(more) if self.left else b""
+
+    timers = []
+    body = Body()
+
+    async def main() -> None:
+        reader = wire_module("openai-completions").Reader(lambda _fact: None, "acme", [], 0)
+        first = sse(chat({"content": "done"}, finish="stop"))
+
+        class Begun(Body):
+            async def read(self) -> bytes:
+                nonlocal first
+                if first:
+                    data, first = first, b""
+                    return data
+                return await body.read()
+
+        async with asyncio.timeout(None) as timer:
+            timers.append(timer)
+            await read_answer(Begun(), reader, timer, idle_s=60.0)
+
+    asyncio.run(main())
+    assert len(body.ends) == 5
+    assert len(set(body.ends)) == 1

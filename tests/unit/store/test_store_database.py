@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import peewee
 import pytest
 
 from mcode_exec.clock import SystemClock
@@ -370,6 +371,29 @@ def test_sixteen_processes_open_a_new_or_old_database_at_once(
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     connection.close()
+
+
+class _Overtaken(peewee.SqliteDatabase):
+    """A connection that another one's migration overtakes between two questions."""
+
+    def execute_sql(self, sql: str, params: object = None) -> object:
+        answer = super().execute_sql(sql, params)
+        if sql == "PRAGMA application_id":
+            other = peewee.SqliteDatabase(self.database)
+            migrations.migrate(other, 0, 1)
+            other.close()
+        return answer
+
+
+def test_a_database_that_is_made_ours_while_it_is_looked_at_is_not_taken_for_anothers(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "mcode.db"
+    old_version(path)
+    overtaken = _Overtaken(str(path))
+    assert migrations.check_identity(overtaken, str(path)) == 0
+    overtaken.close()
+    make(path)
 
 
 def test_a_failing_migration_leaves_nothing_of_itself(
