@@ -4,6 +4,10 @@ One `HistoryRecord` is one line of `messages.jsonl`.  The first line of a
 generation is its `GenerationHeader`.  A record carries, beside the message,
 what a display row and a usage row need (`StepMeta`), so that rows are always a
 projection of history and can be made anew after a crash between the two.
+
+A history of 20,000 records is made of 100,000 of these objects, none of which
+can be part of a cycle: the garbage collector, which would walk them again and
+again while they are read, does not look at them (`gc=False`).
 """
 
 from __future__ import annotations
@@ -23,13 +27,17 @@ INTERRUPTED = "interrupted: the process stopped while this ran; its effects may 
 NOT_STARTED = "not run: the process stopped while an earlier call ran; this one has changed nothing"
 
 
-class TextBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="text", omit_defaults=True):
+class TextBlock(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="text", omit_defaults=True
+):
     text: str
     #: made by mcode, not by a person or the model (an attached note, a reminder)
     synthetic: bool = False
 
 
-class ThinkingBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="thinking", omit_defaults=True):
+class ThinkingBlock(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="thinking", omit_defaults=True
+):
     """Reasoning, kept as that provider needs it sent back."""
 
     text: str
@@ -43,7 +51,9 @@ class ThinkingBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="th
     provider_id: str | None = None
 
 
-class ToolCallBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_call", omit_defaults=True):
+class ToolCallBlock(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="tool_call", omit_defaults=True
+):
     #: unique within the session, made by ids.new_call_id
     id: str
     name: str
@@ -54,7 +64,7 @@ class ToolCallBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="to
 
 
 class ToolResultBlock(
-    Struct, frozen=True, kw_only=True, tag_field="type", tag="tool_result", omit_defaults=True
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="tool_result", omit_defaults=True
 ):
     call_id: str
     name: str
@@ -67,7 +77,9 @@ class ToolResultBlock(
     metadata: dict[str, Any] = {}
 
 
-class ImageBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="image", omit_defaults=True):
+class ImageBlock(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="image", omit_defaults=True
+):
     """An image by digest; `data` (base64) is filled only on the way to a provider."""
 
     digest: str
@@ -76,7 +88,9 @@ class ImageBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="image
     data: str | None = None
 
 
-class FileBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="file", omit_defaults=True):
+class FileBlock(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="file", omit_defaults=True
+):
     digest: str
     mime: str
     filename: str | None = None
@@ -86,12 +100,12 @@ class FileBlock(Struct, frozen=True, kw_only=True, tag_field="type", tag="file",
 Block = TextBlock | ThinkingBlock | ToolCallBlock | ToolResultBlock | ImageBlock | FileBlock
 
 
-class Message(Struct, frozen=True, kw_only=True):
+class Message(Struct, frozen=True, gc=False, kw_only=True):
     role: Role
     content: tuple[Block, ...]
 
 
-class StepMeta(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StepMeta(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     """What is true of an assistant message beside its content."""
 
     provider_id: str | None = None
@@ -107,7 +121,7 @@ class StepMeta(Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_id: str | None = None
 
 
-class HistoryRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class HistoryRecord(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     id: str
     turn_id: str
     at_ms: int
@@ -115,10 +129,12 @@ class HistoryRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     meta: StepMeta | None = None
     #: on a turn's first record: digest of its system prompt and tool schemas
     prefix: str | None = None
-    #: why repair appended this record, if it did
+    #: why mcode itself appended this record, if it did: `interrupted`, `fork`
     repair: str | None = None
     #: who said this to a turn that was running, if somebody did
     steered_by: str | None = None
+    #: id of the record of another session that this one is a copy of: what it cost was counted there
+    copied_from: str | None = None
 
 
 class GenerationHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -15,33 +15,37 @@ from msgspec import Struct
 from mcode_exec.records.usage import Usage
 
 
-class TextPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="text", omit_defaults=True):
+class TextPart(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="text", omit_defaults=True):
     index: int
     text: str
     #: made by mcode, not by a person or the model
     synthetic: bool = False
 
 
-class ReasoningPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="reasoning", omit_defaults=True):
+class ReasoningPart(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="reasoning", omit_defaults=True
+):
     index: int
     text: str
 
 
-class FilePart(Struct, frozen=True, kw_only=True, tag_field="type", tag="file", omit_defaults=True):
+class FilePart(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="file", omit_defaults=True):
     index: int
     digest: str
     mime: str
     filename: str | None = None
 
 
-class ToolPending(Struct, frozen=True, kw_only=True, tag_field="status", tag="pending", omit_defaults=True):
+class ToolPending(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="status", tag="pending", omit_defaults=True
+):
     input: dict[str, Any]
     #: argument text that was no JSON object
     raw: str | None = None
 
 
 class ToolCompleted(
-    Struct, frozen=True, kw_only=True, tag_field="status", tag="completed", omit_defaults=True
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="status", tag="completed", omit_defaults=True
 ):
     input: dict[str, Any]
     output: str
@@ -50,7 +54,9 @@ class ToolCompleted(
     duration_ms: int | None = None
 
 
-class ToolError(Struct, frozen=True, kw_only=True, tag_field="status", tag="error", omit_defaults=True):
+class ToolError(
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="status", tag="error", omit_defaults=True
+):
     """Failed, denied or interrupted; `kind` tells which."""
 
     input: dict[str, Any]
@@ -64,7 +70,7 @@ class ToolError(Struct, frozen=True, kw_only=True, tag_field="status", tag="erro
 ToolState = ToolPending | ToolCompleted | ToolError
 
 
-class ToolPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool", omit_defaults=True):
+class ToolPart(Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="tool", omit_defaults=True):
     index: int
     call_id: str
     tool: str
@@ -72,13 +78,13 @@ class ToolPart(Struct, frozen=True, kw_only=True, tag_field="type", tag="tool", 
 
 
 class StepStartPart(
-    Struct, frozen=True, kw_only=True, tag_field="type", tag="step-start", omit_defaults=True
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="step-start", omit_defaults=True
 ):
     step: int
 
 
 class StepFinishPart(
-    Struct, frozen=True, kw_only=True, tag_field="type", tag="step-finish", omit_defaults=True
+    Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="step-finish", omit_defaults=True
 ):
     reason: str
     usage: Usage | None = None
@@ -88,7 +94,7 @@ class StepFinishPart(
 Part = TextPart | ReasoningPart | FilePart | ToolPart | StepStartPart | StepFinishPart
 
 
-class DisplayMessage(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DisplayMessage(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
     id: str
     session_id: str
     turn_id: str

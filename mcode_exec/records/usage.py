@@ -14,7 +14,7 @@ from msgspec import Struct
 By = Literal["agent", "session", "model", "day"]
 
 
-class Usage(Struct, frozen=True, kw_only=True, rename="camel"):
+class Usage(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """Tokens of one provider answer, or the sum over several.
 
     `input_tokens` excludes what came from or went to a cache; `output_tokens`

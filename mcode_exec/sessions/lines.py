@@ -17,7 +17,7 @@ _records = msgspec.json.Decoder(HistoryRecord)
 _headers = msgspec.json.Decoder(GenerationHeader)
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """A record and the offset just past it in the file."""
 
     record: HistoryRecord
