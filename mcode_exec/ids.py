@@ -14,6 +14,8 @@ _SESSION_ID = re.compile(r"mvs_[0-9a-f]{32}")
 _TURN_ID = re.compile(r"turn_[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CALL_ID = re.compile(r"call_[0-9a-f]{24}")
 _ITEM_PREFIX = re.compile(r"qi_[0-9a-f]{8,32}")
+_MESSAGE_PREFIX = re.compile(r"msg-(user-v1-)?[0-9a-f]{8,64}")
+_USER_MESSAGE = "msg-user-v1-"
 _SESSION_PREFIX = re.compile(r"mvs_[0-9a-f]{8,32}")
 
 
@@ -71,9 +73,26 @@ def user_message_id(session_id: str, message_key: str) -> str:
 
     Source: session-system notes, user message ids.
     """
+    return _USER_MESSAGE + _digest(session_id, message_key)
+
+
+def _digest(session_id: str, key: str) -> str:
     import hashlib
 
-    return "msg-user-v1-" + hashlib.sha256(f"{session_id}\0{message_key}".encode()).hexdigest()
+    return hashlib.sha256(f"{session_id}\0{key}".encode()).hexdigest()
+
+
+def copied_message_id(session_id: str, message_id: str) -> str:
+    """The id that a message of another session gets in `session_id`; always the same, and of the same kind."""
+    if message_id.startswith(_USER_MESSAGE):
+        return user_message_id(session_id, "copy:" + message_id)
+    return "msg-" + _digest(session_id, "copy:" + message_id)[:32]
+
+
+def copied_turn_id(session_id: str, turn_id: str) -> str:
+    """Likewise of a turn: it ran once, in the session that it was copied from."""
+    digits = _digest(session_id, "copy:" + turn_id)
+    return "turn_" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
 
 
 def is_session_id(text: str) -> bool:
@@ -96,6 +115,11 @@ def is_session_prefix(text: str) -> bool:
 def is_item_prefix(text: str) -> bool:
     """Whether `text` may name a queue item: `qi_` and at least 8 of its 32 hex digits."""
     return _ITEM_PREFIX.fullmatch(text) is not None
+
+
+def is_message_prefix(text: str) -> bool:
+    """Whether `text` may name a message of a session: at least the first 8 of its hex digits."""
+    return _MESSAGE_PREFIX.fullmatch(text) is not None
 
 
 def item_id(message_id: str, block_index: int) -> str:

@@ -145,6 +145,11 @@ def sessions_dir(data: str) -> str:
     return os.path.join(data, "sessions")
 
 
+def worktrees_dir(data: str) -> str:
+    """Where the worktrees are that `--worktree` makes, each below the id of its session."""
+    return os.path.join(data, "worktrees")
+
+
 def is_kept(path: str, data: str) -> bool:
     """Whether `path` is one of mcode's own files in the data directory `data`; others may be there too."""
     database, catalogue = os.path.realpath(database_file(data)), os.path.realpath(catalogue_file(data))

@@ -20,6 +20,10 @@ _FORMATS: dict[str, OutputFormat] = {
 }
 
 
+#: commands that end with a result
+_RUNNING = (("exec",), ("retry",), ("steer",), ("sessions", "btw"))
+
+
 class Wanted(NamedTuple):
     """How `mcode exec` was asked to answer; other commands answer in text."""
 
@@ -32,7 +36,7 @@ class Wanted(NamedTuple):
 def scan(argv: Sequence[str]) -> Wanted:
     """Read the few flags that matter before parsing; the last one wins, as in click."""
     flags = list(argv[: argv.index("--")]) if "--" in argv else list(argv)
-    if not flags or flags[0] not in ("exec", "retry", "steer"):
+    if tuple(flags[:1]) not in _RUNNING and tuple(flags[:2]) not in _RUNNING:
         return Wanted(verbose="-v" in flags)
     named = _last_value(flags, "--output-format")
     writes = "--dry-run" not in flags and "--inspect" not in flags

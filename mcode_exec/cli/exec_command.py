@@ -25,6 +25,8 @@ Examples:
   git diff | mcode exec "review this" --input -
   mcode exec --session-key nightly --input prompts/nightly.md --timeout 30m
   mcode exec --output-format json "list the TODOs" | jq -r .output
+  mcode exec --fork latest "the other way: keep the old interface"
+  mcode exec --worktree --output-format json "try the upgrade" | jq -r .worktree.path
   mcode exec --allow 'bash:make *' --deny 'edit:*.lock' "make the build pass"
 
 \b
@@ -80,6 +82,9 @@ def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float, *
     max_cost: Decimal | None = flags.pop("max_cost")
     flags["session"] = flags["session"] or flags.pop("resume")
     flags.pop("resume", None)
+    if flags["fork"] is not None:
+        flags["fork"], flags["fork_at"] = flags["fork"]
+    flags["worktree"] = flags["worktree"] or flags["worktree_branch"] is not None
     flags["input_format"] = flags["input_format"] or "text"
     flags["output_format"] = FORMATS[flags["output_format"]]
     return Invocation(
@@ -125,6 +130,7 @@ _SELECTORS = {
     "continue_latest": "--continue",
     "resume": "--resume",
     "session_key": "--session-key",
+    "fork": "--fork",
 }
 _FILES = ("events_file", "result_file", "output_file", "session_id_file")
 
@@ -152,12 +158,24 @@ _NAMES = {
 }
 
 
+def _worktree_flag(flags: dict[str, Any]) -> str | None:
+    if flags["worktree_branch"] is not None:
+        return "--worktree-branch"
+    return "--worktree" if flags["worktree"] else None
+
+
 def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
     given = [flag for name, flag in _SELECTORS.items() if flags[name]]
+    worktree = _worktree_flag(flags)
     if flags["ephemeral"]:
-        given.append("--ephemeral")
+        # a fork is copied into the private store; nothing else of the data directory is there
+        given = [flag for flag in given if flag != "--fork"] + ["--ephemeral"]
         if flags["request_id"]:
             given.append("--request-id")
+        if worktree:
+            given.append(worktree)
+    elif worktree and (flags["session"] or flags["continue_latest"] or flags["resume"]):
+        given.append(worktree)
     if len(given) > 1:
         raise InvocationError(f"{' and '.join(given)} cannot be combined.")
     if flags["when_busy"] == "queue":

@@ -12,6 +12,7 @@ import click
 
 from mcode_exec.cli.flag_types import (
     DURATION,
+    FORK_SOURCE,
     KEY,
     LABEL,
     MONEY,
@@ -49,6 +50,13 @@ OPTIONS: tuple[click.Option, ...] = (
     _flag(_SESSION, "--resume", type=SESSION_ID, hidden=True),
     _flag(_SESSION, "--session-key", type=KEY, metavar="KEY",
           help="Get or create the session bound to KEY in this project."),
+    _flag(_SESSION, "--fork", type=FORK_SOURCE,
+          help="A new session that begins with the history of another: of the named one, up to and including "
+               "MSG, or of the newest one here (latest)."),
+    _flag(_SESSION, "--worktree", is_flag=True,
+          help="Work in a new git worktree, made from HEAD: what is not committed here stays here."),
+    _flag(_SESSION, "--worktree-branch", type=KEY, metavar="NAME",
+          help="Likewise, on a new branch of that name [default: mcode/…]."),
     _flag(_SESSION, "--ephemeral", is_flag=True,
           help="Keep nothing: a private store that goes with the run."),
     _flag(_SESSION, "--title", type=TEXT,

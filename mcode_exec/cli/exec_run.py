@@ -276,6 +276,7 @@ def _sink_options(invocation: Invocation) -> SinkOptions:
         verbose=invocation.verbose,
         program=_program(sys.argv[0]),
         continue_flags=None if invocation.ephemeral else flags,
+        is_internal=invocation.side_of is not None,
     )
 
 

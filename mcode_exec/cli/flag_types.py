@@ -130,6 +130,31 @@ class SessionId(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class ForkSource(click.ParamType):  # type: ignore[type-arg]
+    """What a fork begins with: a session, or its part up to a message, or the newest session."""
+
+    name = "id[@msg]|latest"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, str | None]:
+        if isinstance(value, tuple):
+            return value
+        from mcode_exec.ids import is_session_prefix
+        from mcode_exec.records.invocation import LATEST
+
+        session, at, message = text_of_argument(value, _name_of(param)).partition("@")
+        if session == LATEST and not at:
+            return session, None
+        if not is_session_prefix(session):
+            self.fail(
+                f"{value!r} is neither a session id (mvs_ and 8 to 32 hex digits) nor latest.", param, ctx
+            )
+        if at and not message.strip():
+            self.fail(f"{value!r} names no message behind the @.", param, ctx)
+        return session, message or None
+
+
 class ItemId(click.ParamType):  # type: ignore[type-arg]
     """The id of a queue item or a prefix of one."""
 
@@ -200,4 +225,4 @@ class ToolNames(click.ParamType):  # type: ignore[type-arg]
 
 TEXT, KEY, DURATION, MONEY, LABEL = Text(), Key(), Duration(), Money(), Label()
 SESSION_ID, VARIABLE_NAME, TOOL_NAMES = SessionId(), VariableName(), ToolNames()
-PRODUCER, TURN_ID = Producer(), TurnId()
+PRODUCER, TURN_ID, FORK_SOURCE = Producer(), TurnId(), ForkSource()

@@ -71,6 +71,12 @@ def _lines(report: Report) -> list[str]:
     if report.deleting:
         finished = counted(len(report.deleting), "deletion")
         lines.append(f"{finished} that had been cut short finished: session {', '.join(report.deleting)}")
+    if report.made:
+        finished = counted(len(report.made), "session")
+        lines.append(f"{finished} that had been begun made to its end: {', '.join(report.made)}")
+    if report.undone:
+        gone = counted(len(report.undone), "session")
+        lines.append(f"{gone} that had been begun for a turn taken away again: {', '.join(report.undone)}")
     if report.unfinished:
         left = ", ".join(one.session_id for one in report.unfinished)
         lines.append(f"{counted(len(report.unfinished), 'deletion')} not finished: session {left}")

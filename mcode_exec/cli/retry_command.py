@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: what the turn that is retried has decided
 _DECIDED = (
-    "input_source", "input_format", "files", "session", "continue_latest", "resume", "session_key", "ephemeral",
+    "input_source", "input_format", "files", "session", "continue_latest", "resume", "session_key", "fork",
+    "worktree", "worktree_branch", "ephemeral",
     "request_id", "when_busy", "wait_timeout", "paused_queue", "dry_run",
 )  # fmt: skip
 

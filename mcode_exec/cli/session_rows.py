@@ -23,6 +23,11 @@ def _model(session: Session) -> str | None:
     return f"{session.provider_id}/{session.model_id}{variant}"
 
 
+def _worktree(session: Session) -> dict[str, str | None] | None:
+    location = session.run_location
+    return None if location is None else {"path": location.path, "branch": location.branch}
+
+
 #: the names that programs rely on
 _FIELDS: dict[str, Callable[[Session], Any]] = {
     "id": lambda session: session.id,
@@ -35,6 +40,9 @@ _FIELDS: dict[str, Callable[[Session], Any]] = {
     "model": _model,
     "agent": lambda session: session.agent,
     "parentId": lambda session: session.parent_id,
+    "forkedFrom": lambda session: session.forked_from,
+    "forkedAt": lambda session: session.forked_at,
+    "worktree": _worktree,
     "labels": lambda session: session.labels,
     "visibility": lambda session: session.visibility,
     "createdMs": lambda session: session.created_ms,

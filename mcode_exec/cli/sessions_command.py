@@ -1,7 +1,7 @@
-"""`mcode sessions`: list, show, watch, export, verify and delete what is kept.
+"""`mcode sessions`: list, show, watch, export, verify, fork and delete what is kept.
 
 Reads through executor/inspect and renders; it changes nothing but what
-`verify --repair` is asked to set aside, and what `delete` names.
+`verify --repair` is asked to set aside.  What does more is a module of its own.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import os
 
 import click
 
+from mcode_exec.cli.btw_command import btw
 from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.flag_types import SESSION_ID, Count
+from mcode_exec.cli.fork_command import fork
 from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
 from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell_deletions
 from mcode_exec.cli.watch_command import watch
@@ -19,13 +21,15 @@ from mcode_exec.cli.watch_command import watch
 _FINDING_FIELDS = ("line", "problem", "repaired", "keptIn")
 
 
-@click.group("sessions", short_help="List, show, watch, export, verify and delete sessions.")
+@click.group("sessions", short_help="List, show, watch, fork, export, verify and delete sessions.")
 def command() -> None:
-    """List, show, watch, export, verify and delete sessions."""
+    """List, show, watch, fork, export, verify and delete sessions."""
 
 
 command.add_command(watch)
 command.add_command(delete)
+command.add_command(fork)
+command.add_command(btw)
 
 
 @command.command("list", short_help="Sessions of this workspace, newest first.")

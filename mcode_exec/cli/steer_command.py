@@ -13,8 +13,8 @@ from mcode_exec.cli.grouped_command import GroupedCommand, GroupedOption
 
 #: what the session, or the words under their key, decide
 _DECIDED = (
-    "session", "continue_latest", "resume", "session_key", "ephemeral", "request_id", "when_busy",
-    "wait_timeout", "cwd", "dry_run",
+    "session", "continue_latest", "resume", "session_key", "fork", "worktree", "worktree_branch", "ephemeral",
+    "request_id", "when_busy", "wait_timeout", "cwd", "dry_run",
 )  # fmt: skip
 _GROUP = "Steer"
 

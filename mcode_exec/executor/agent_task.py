@@ -42,7 +42,7 @@ def agent_task(
     offered = [name for name in prepared.settings.tools if name not in hidden]
     tools = registry.schemas(offered) if model.info.takes_tools else ()
     instructions = read_instructions(
-        workspace=prepared.choice.workspace,
+        workspace=prepared.choice.directory,
         git_root=prepared.git_root,
         further=prepared.settings.config.instructions,
         with_project=not invocation.no_project_instructions,
@@ -50,7 +50,7 @@ def agent_task(
     task = AgentTask(
         turn_id=turn_id,
         agent=prepared.agent.name if prepared.agent else None,
-        cache_key=session_id,
+        cache_key=prepared.choice.session.cache_key or session_id,
         callee=_callee(model, prepared.effort),
         fallbacks=tuple(_callee(model, effort) for model, effort in prepared.fallbacks),
         system=_system(
@@ -82,7 +82,7 @@ def _system(
     machine = os.uname()
     return system_prompt(
         PromptFacts(  # noqa: S604  `shell` is a fact here, not an order
-            workspace=prepared.choice.workspace,
+            workspace=prepared.choice.directory,
             platform=f"{machine.sysname.lower()} {machine.machine}",
             shell="bash",
             date=time.strftime("%Y-%m-%d", time.gmtime(now_ms // 1000)),

@@ -174,6 +174,11 @@ async def _remove(runtime: Runtime, session: Session) -> str | None:
             f"session {session.id} is sealed and not deleted yet: {error.message}; once that is mended "
             f"`mcode sessions delete {session.id}` or `mcode recover` goes on"
         ) from error
+    if session.run_location is not None:
+        from mcode_exec.executor.worktrees import remove_worktree
+
+        left = await remove_worktree(runtime, session)
+        notice = "; ".join(one for one in (notice, left) if one is not None) or None
     fault("after-files")
     await deletion.delete_rows(runtime.store, session, runtime.clock)
     fault("after-deletion")

@@ -19,7 +19,9 @@ from mcode_exec import paths
 from mcode_exec.clock import SystemClock
 from mcode_exec.config import Config
 from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.choice import check_worktree, place, shared_worktree
 from mcode_exec.executor.effort import FALLBACK_FLAG, effort_of, effort_of_fallback
+from mcode_exec.executor.inherited import holding_of, read_elsewhere
 from mcode_exec.executor.models import Reach, catalogue_of, check_distinct, reach
 from mcode_exec.executor.prompt import Prompt
 from mcode_exec.executor.runtime import check_data_directory
@@ -32,12 +34,14 @@ from mcode_exec.executor.turn_plan import (
     read_base_prompt,
     read_input,
 )
-from mcode_exec.executor.workspaces import recorded_workspace, workspace_of
+from mcode_exec.executor.workspaces import recorded_workspace, workspace_of, workspace_recorded
+from mcode_exec.ids import new_session_id
 from mcode_exec.output.files import check_target
 from mcode_exec.permissions.judge import Judge
 from mcode_exec.permissions.places import Scope
 from mcode_exec.records.history import TextBlock
 from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.session import Project
 from mcode_exec.sessions import making
 from mcode_exec.store.database import Store
 from mcode_exec.workspace import git
@@ -55,21 +59,31 @@ async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict
     data = None if invocation.ephemeral else paths.data_dir(invocation.data_dir, env)
     if data is not None:
         check_data_directory(data)
+    inherited = None
+    if invocation.ephemeral and invocation.fork is not None:
+        inherited = await read_elsewhere(invocation, env)
     async with _looking(data) as store:
         workspace = workspace_of(invocation, env)
-        if workspace is None:
+        if workspace is None and inherited is not None:
+            workspace = workspace_recorded(invocation, inherited.source.session)
+        elif workspace is None:
             workspace = await recorded_workspace(store, invocation)
         settings = resolving.resolve(invocation, env, workspace)
         given = await _given(invocation, prompt)
         repository, _ = await find_repository(store, git.find_root(workspace))
+        project = making.project_of(workspace, repository, SystemClock().now_ms())
         plan = await plan_turn(
             store,
             "" if data is None else paths.sessions_dir(data),
             invocation,
             settings,
             workspace=workspace,
-            project=making.project_of(workspace, repository, SystemClock().now_ms()),
+            project=project,
+            is_held=holding_of(data) if data is not None else lambda _lock: False,
+            inherited=inherited,
         )
+    worktree = await asyncio.to_thread(_worktree, invocation, plan, workspace, project, data)
+    directory = workspace if worktree is None else str(worktree.get("directory", workspace))
     catalogue = catalogue_of(settings.config, data)
     found = await asyncio.to_thread(reach, plan.model_text, settings.config, env, catalogue)
     check_attachments(given.prompt, found.info)
@@ -88,7 +102,7 @@ async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict
 
         check_not_played(outputs["--record"], (one.recording for one in (found, *fallbacks)))
     scope = Scope(
-        workspace=workspace,
+        workspace=directory,
         home=paths.home(env),
         temp_dir=None,
         data_dir=data,
@@ -98,6 +112,7 @@ async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict
         "invocation": {
             "workspace": workspace,
             "session": _session(invocation, plan),
+            "worktree": worktree,
             **_prompt(invocation, given.prompt),
             "dataDir": data,
             "agent": plan.agent.name if plan.agent is not None else None,
@@ -165,7 +180,39 @@ def _session(invocation: Invocation, plan: TurnPlan) -> dict[str, Any]:
             "title": session.title,
             "status": session.shown_status,
         }
+    if plan.source is not None:
+        return {
+            "id": None,
+            "isPrivate": invocation.ephemeral,
+            "forkedFrom": plan.source.session.id,
+            "forkedAt": plan.source.at,
+        }
     return {"id": None, "isPrivate": invocation.ephemeral, "key": invocation.session_key}
+
+
+def _worktree(
+    invocation: Invocation, plan: TurnPlan, workspace: str, project: Project, data: str | None
+) -> dict[str, Any] | None:
+    """The worktree that the turn would work in, or that would be made for it.
+
+    Raises: SessionError for one that is gone, InvocationError where none can be made.
+    """
+    session = plan.session
+    if session is not None:
+        if invocation.session_key is not None:
+            check_worktree(session, invocation)
+        location = place(session, invocation, workspace, project, ()).run_location
+        if location is None:
+            return None
+        return {"path": location.path, "branch": location.branch, "directory": location.directory}
+    if not invocation.worktree:
+        return None
+    from mcode_exec.executor.worktrees import plan_worktree
+
+    shared = None if plan.source is None else shared_worktree(workspace, plan.source.session)
+    directory = workspace if shared is None else shared.directory
+    planned = plan_worktree(data or "", directory, new_session_id(), invocation.worktree_branch)
+    return {"repository": planned.repository, "branch": planned.branch, "commit": planned.commit}
 
 
 def _prompt(invocation: Invocation, prompt: Prompt) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from mcode_exec.records.result import (
     ResultUsage,
     SandboxInfo,
     Status,
+    WorktreeInfo,
     error_info,
 )
 from mcode_exec.records.tool import LeftoverProcess
@@ -81,6 +82,7 @@ def conclude(
     on_ask: str,
     time_limit: LimitHit | None,
     leftovers: tuple[LeftoverProcess, ...],
+    worktree: WorktreeInfo | None,
     duration_ms: int,
 ) -> Result:
     """The result of a turn that was admitted."""
@@ -108,6 +110,7 @@ def conclude(
         tool_failures=tuple(state.tool_failures),
         retries=state.retries,
         permission_denials=tuple(state.denials),
+        worktree=worktree,
         sandbox=SANDBOX,
         leftover_processes=leftovers,
         limit=verdict.limit,

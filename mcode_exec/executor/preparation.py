@@ -6,6 +6,7 @@ the last thing that is chosen.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ from mcode_exec.ids import new_turn_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.permissions.rules import RuleSet
 from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.operation import Operation
 from mcode_exec.records.permission import Preset
 from mcode_exec.records.session import Project, Session
 from mcode_exec.records.turn import TurnRequest
@@ -115,10 +117,16 @@ async def prepare(
     redactor = Redactor((*secret_values(runtime.env, config.secret_env_names), *config.secret_literals))
     sink.redact_with(redactor)
     given = given or await _given(invocation, delivery, retry)
-    git_root = git.find_root(workspace)
-    project = await _project(runtime, workspace, git_root)
+    project = await _project(runtime, workspace, git.find_root(workspace))
     plan = await plan_turn(
-        runtime.store, runtime.sessions_dir, invocation, settings, workspace=workspace, project=project
+        runtime.store,
+        runtime.sessions_dir,
+        invocation,
+        settings,
+        workspace=workspace,
+        project=project,
+        is_held=runtime.is_held,
+        inherited=runtime.inherited,
     )
     model = await resolve_model(runtime, settings, text=plan.model_text, redactor=redactor)
     check_attachments(given.prompt, model.info)
@@ -126,14 +134,15 @@ async def prepare(
     effort = effort_of(invocation.effort, plan, model.info.ref, model.endpoint.api)
     effort = with_room(effort, model.info, model.endpoint, settings.limits.max_tokens)
     fallbacks = await _fallbacks(runtime, settings, invocation, model, redactor)
+    session = _new_session(
+        runtime, invocation, project, workspace, given.prompt, model, plan, effort.level, redactor
+    )
     choice = await choose(
-        runtime.store,
         invocation,
         workspace=workspace,
         project=project,
-        new_session=_new_session(
-            runtime, invocation, project, workspace, given.prompt, model, plan, effort.level, redactor
-        ),
+        new_id=session.id,
+        create=lambda: _create(runtime, invocation, project, session, plan, redactor),
         found=plan.found,
     )
     if not (choice.is_new and invocation.request_id):  # a known request has a session of its own
@@ -147,10 +156,14 @@ async def prepare(
         fallbacks=tuple((model, kept.level) for model, kept in fallbacks),
         preset=plan.preset,
         rules=plan.rules,
-        drainer_rules=None if delivery is None else _drainer_rules(delivery, plan),
+        drainer_rules=_drainer_rules(delivery, plan)
+        if delivery is not None
+        else None
+        if invocation.side_of is None
+        else _parent_rules(invocation, plan),
         base_prompt=given.base_prompt,
         choice=choice,
-        git_root=git_root,
+        git_root=git.find_root(choice.directory),
         request=_request(invocation, choice, given.prompt, redactor, retry)
         if delivery is None
         else _request_of(delivery, choice, redactor),
@@ -216,7 +229,11 @@ def _new_session(
     redactor: Redactor,
 ) -> Session:
     now_ms = runtime.clock.now_ms()
-    title, is_default = making.title_of(redactor.text(invocation.title or prompt.text), now_ms)
+    origin = None if plan.source is None else plan.source.session
+    if origin is not None and invocation.title is None and invocation.side_of is None:
+        title, is_default = making.forked_title(origin.title), False
+    else:
+        title, is_default = making.title_of(redactor.text(invocation.title or prompt.text), now_ms)
     session = making.new_session(
         project_id=project.id,
         workspace=workspace,
@@ -228,7 +245,7 @@ def _new_session(
         permission=resolving.permission_of(invocation),
     )
     ref = model.info.ref
-    return structs.replace(
+    session = structs.replace(
         session,
         provider_id=ref.provider_id,
         model_id=ref.model_id,
@@ -237,6 +254,58 @@ def _new_session(
         agent=plan.agent.name if plan.agent is not None else None,
         context_tokens=model.info.context_tokens,
     )
+    if plan.source is None:
+        return session
+    from mcode_exec.executor import forking
+
+    session = making.inheriting_session(session, plan.source.session, plan.source.at)
+    if invocation.side_of is not None:
+        session = making.side_session(session, plan.source.session)
+    return forking.placed(session, plan.source.session)
+
+
+async def _create(
+    runtime: Runtime,
+    invocation: Invocation,
+    project: Project,
+    session: Session,
+    plan: TurnPlan,
+    redactor: Redactor,
+) -> tuple[Session, Operation | None]:
+    """Store the session of a turn: at once where that is one row, else step by step."""
+    source = plan.source
+    if plan.found is not None or (source is None and not invocation.worktree):
+        return await making.create_session(runtime.store, project, session), None
+    from mcode_exec.executor import forking
+
+    worktree = None
+    if invocation.worktree:
+        from mcode_exec.executor.worktrees import plan_worktree
+
+        worktree = await asyncio.to_thread(
+            plan_worktree,
+            runtime.data,
+            forking.directory_of(session),
+            session.id,
+            invocation.worktree_branch,
+        )
+    wanted = forking.Wanted(
+        session=session,
+        project=project,
+        source=source,
+        notes=forking.notes_of(session, source, worktree),
+        worktree=worktree,
+        visibility=session.visibility,
+    )
+    return await forking.make(runtime, wanted, redactor)
+
+
+def _parent_rules(invocation: Invocation, plan: TurnPlan) -> RuleSet:
+    """What the session would allow that a side conversation is of: a child's verdict is never wider."""
+    narrowed = structs.replace(invocation, permission=None, rules=())
+    settings = structs.replace(plan.settings, flag_rules=())
+    _, rules = resolving.rule_set(settings, plan.agent, narrowed, plan.origin, is_new=False)
+    return rules
 
 
 def _drainer_rules(delivery: Delivery, plan: TurnPlan) -> RuleSet:
@@ -278,6 +347,8 @@ def _request(
     session = choice.session
     has_selector = bool(invocation.session or invocation.continue_latest or invocation.session_key)
     scope = session_scope(session.id) if has_selector else project_scope(choice.project.id)
+    if invocation.side_of is not None and session.parent_id is not None:
+        scope = session_scope(session.parent_id)
     request_id = invocation.request_id
     request = TurnRequest(
         session_id=session.id,
@@ -292,5 +363,6 @@ def _request(
         labels=dict(invocation.labels),
         rebind_workspace=choice.workspace if choice.is_rebound else None,
         rebind_project_id=choice.project.id if choice.is_rebound else None,
+        leaves_worktree=choice.leaves_worktree,
     )
     return request if retry is None else retry.submission(request)

@@ -44,6 +44,7 @@ async def check_runnable(runtime: Runtime, invocation: Invocation, prompt: Promp
         settings,
         workspace=workspace,
         project=making.project_of(workspace, None, runtime.clock.now_ms()),
+        is_held=runtime.is_held,
     )
     if not (attached(prompt) or _has_any(invocation, _OF_A_MODEL)):
         return

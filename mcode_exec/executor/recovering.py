@@ -43,6 +43,9 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
     deleting: tuple[str, ...] = ()
     #: sessions whose deletion was begun and cannot be ended now
     unfinished: tuple[Unfinished, ...] = ()
+    #: sessions that a dead process had begun to make: those that are whole now, and those that are gone
+    made: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
 
     def __add__(self, other: Report) -> Report:
         return Report(
@@ -55,6 +58,8 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
             strays=(*self.strays, *other.strays),
             deleting=tuple(dict.fromkeys((*self.deleting, *other.deleting))),
             unfinished=self._still_unfinished(other),
+            made=(*self.made, *other.made),
+            undone=(*self.undone, *other.undone),
         )
 
     def _still_unfinished(self, later: Report) -> tuple[Unfinished, ...]:
@@ -81,6 +86,12 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         from mcode_exec.executor.deletion import finish_deletions
 
         deleted, unfinished = await finish_deletions(runtime, found.deleting)
+    made: tuple[str, ...] = ()
+    undone: tuple[str, ...] = ()
+    if found.making:
+        from mcode_exec.executor.forking import finish_operations
+
+        made, undone = await finish_operations(runtime, found.making)
     report = Report(
         turns=found.turns,
         sessions=found.sessions,
@@ -91,6 +102,8 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         strays=strays,
         deleting=deleted,
         unfinished=unfinished,
+        made=made,
+        undone=undone,
     )
     return report, found.then
 

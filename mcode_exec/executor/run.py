@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mcode_exec.abort import AbortReason, AbortScope
-from mcode_exec.errors import SessionError
+from mcode_exec.errors import McodeError, SessionError
 from mcode_exec.executor import submission
 from mcode_exec.executor.outcome import TIMEOUT_FLAG, decode_result, stopped_before_turn, timeout_hit
 from mcode_exec.executor.preparation import Prepared, prepare
@@ -50,6 +50,7 @@ async def run_invocation(
     Raises: McodeError when no turn was admitted.
     """
     deadline = _Deadline(runtime, invocation, sink, abort)
+    made: list[Prepared] = []
     try:
         try:
             given = None
@@ -59,6 +60,7 @@ async def run_invocation(
                     await _say_of_prompt(given.prompt, sink)
                     return left.result
             prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery, given), abort)
+            made.append(prepared)
             admission = await _abortable(submission.submit(runtime, prepared, invocation, sink, abort), abort)
         except _Stopped:
             # A submission that was cut off may have been admitted all the same: admission has given that up.
@@ -78,6 +80,11 @@ async def run_invocation(
             return _replayed(admission, invocation)
         if not isinstance(admission, Accepted):
             raise AssertionError("submit answers with an acceptance or a replay")
+        if prepared.choice.operation is not None:
+            from mcode_exec.executor import forking
+
+            await forking.complete(runtime, prepared.choice.operation)
+        made.clear()
         await sink.admitted()
         await _say_passed(admission, sink)
         if invocation.drains:
@@ -88,6 +95,17 @@ async def run_invocation(
         return await turn.run()
     finally:
         deadline.cancel()
+        for prepared in made:
+            await _leave_nothing(runtime, prepared)
+
+
+async def _leave_nothing(runtime: Runtime, prepared: Prepared) -> None:
+    """A session that took several steps to make goes again where no turn was admitted in it."""
+    if prepared.choice.operation is not None:
+        try:
+            await submission.drop(runtime, prepared)
+        except McodeError:
+            pass  # the next start finds its manifest
 
 
 async def _say_of_prompt(prompt: Prompt, sink: Sink) -> None:

@@ -22,17 +22,20 @@ from mcode_exec.executor import temporary
 from mcode_exec.executor.recovering import Again, Report, recover_batch
 from mcode_exec.executor.settings import Settings, resolve
 from mcode_exec.executor.temporary import HeldDirectory
-from mcode_exec.executor.workspaces import RECORDED, recorded_workspace, workspace_of
+from mcode_exec.executor.workspaces import RECORDED, recorded_workspace, workspace_of, workspace_recorded
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
 from mcode_exec.store import reserve
 from mcode_exec.store.database import Store
 from mcode_exec.store.filesystem import check_directory
+from mcode_exec.store.turn_rows import Lock
+from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
 
 if TYPE_CHECKING:
     from mcode_exec.config import Config, ProviderConfig
+    from mcode_exec.executor.inherited import Inherited
     from mcode_exec.providers.catalogue import Catalogue
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.providers.http import HttpClient
@@ -65,6 +68,8 @@ class Runtime:
         #: by file and model; two turns that begin at once start one server
         self._local: dict[tuple[str | None, str], asyncio.Task[LocalServer]] = {}
         self._removing: asyncio.Task[None] | None = None
+        #: what the session of a run that keeps nothing begins with
+        self.inherited: Inherited | None = None
         #: what opening has ended of dead processes
         self.recovered = Report()
         self.again = Again(self)
@@ -81,6 +86,11 @@ class Runtime:
         data = paths.data_dir(invocation.data_dir, env) if private is None else private.path
         runtime = cls(env=env, data=data, private=private, clock=clock)
         try:
+            if private is not None and invocation.fork is not None:
+                from mcode_exec.executor.inherited import read_elsewhere
+
+                # before there is a store of our own: a process has one open at a time
+                runtime.inherited = await read_elsewhere(invocation, env)
             await runtime._open()
         except BaseException:
             await runtime.close()
@@ -141,6 +151,10 @@ class Runtime:
     def owner(self) -> Owner:
         assert self._owner is not None
         return self._owner
+
+    def is_held(self, lock: Lock) -> bool:
+        """Whether somebody alive holds a session's lock."""
+        return is_held(lock, self.owner, self.clock)
 
     def transport(self, settings: Settings) -> HttpClient:
         """The connections to providers, made at the first call for them."""
@@ -218,7 +232,10 @@ class Runtime:
         workspace = workspace_of(invocation, self.env)
         if workspace is None:
             assert invocation.cwd == RECORDED
-            workspace = await recorded_workspace(self.store, invocation)
+            if self.inherited is not None:
+                workspace = workspace_recorded(invocation, self.inherited.source.session)
+            else:
+                workspace = await recorded_workspace(self.store, invocation)
         return resolve(invocation, self.env, workspace), workspace
 
     async def close(self) -> None:

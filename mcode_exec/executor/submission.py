@@ -128,8 +128,21 @@ async def _drop_new_session(runtime: Runtime, prepared: Prepared, admission: Rej
     if prepared.choice.is_new and not prepared.is_dropped:
         session_id = prepared.choice.session.id
         if admission.receipt is not None and admission.receipt.session_id != session_id:
-            prepared.is_dropped = True
-            await making.drop_unused(runtime.store, session_id)
+            await drop(runtime, prepared)
+
+
+async def drop(runtime: Runtime, prepared: Prepared) -> None:
+    """Take away the session that was made for a turn which was not admitted."""
+    if not prepared.choice.is_new or prepared.is_dropped:
+        return
+    prepared.is_dropped = True
+    operation = prepared.choice.operation
+    if operation is None:
+        await making.drop_unused(runtime.store, prepared.choice.session.id)
+    else:
+        from mcode_exec.executor import forking
+
+        await forking.undo(runtime, operation)
 
 
 async def _go_to(runtime: Runtime, prepared: Prepared, session_id: str) -> None:

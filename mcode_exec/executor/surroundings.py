@@ -38,7 +38,7 @@ class Surroundings:
         session = prepared.choice.session
         self._outputs_dir = history_paths(runtime.sessions_dir, session.history_relative_dir).tool_outputs
         self.scope = Scope(
-            workspace=prepared.choice.workspace,
+            workspace=prepared.choice.directory,
             home=paths.home(runtime.env),
             temp_dir=self.temp_dir,
             # Whole outputs are readable by `read`; the floor keeps everything there from being written.
@@ -59,7 +59,7 @@ class Surroundings:
 
         timeouts = self._prepared.settings.config.timeouts
         return ToolContext(
-            workspace=self._prepared.choice.workspace,
+            workspace=self._prepared.choice.directory,
             temp_dir=self.temp_dir,
             outputs_dir=self._outputs_dir,
             runner=self._runner,

@@ -129,7 +129,7 @@ class Tape:
         session = prepared.choice.session
         self._here = _places(
             runtime,
-            workspace=prepared.choice.workspace,
+            workspace=prepared.choice.directory,
             session=history_paths(runtime.sessions_dir, session.history_relative_dir).directory,
         )
         models = (prepared.model, *(model for model, _ in prepared.fallbacks))

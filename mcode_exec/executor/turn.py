@@ -281,6 +281,7 @@ class TurnRun:
             on_ask=self._invocation.on_ask,
             time_limit=self._time_limit,
             leftovers=leftovers,
+            worktree=self._prepared.choice.worktree,
             duration_ms=int(
                 (self._runtime.clock.monotonic_s() - self._invocation.started_monotonic_s) * 1000
             ),

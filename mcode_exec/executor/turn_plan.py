@@ -32,7 +32,12 @@ from mcode_exec.turns.words import check_words
 from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mcode_exec.config import AgentConfig
+    from mcode_exec.executor.inherited import Inherited
+    from mcode_exec.sessions.inheriting import Source
+    from mcode_exec.store.turn_rows import Lock
 
 
 #: where the model's name may stand, beside agents and the configuration
@@ -52,6 +57,8 @@ class TurnPlan(Struct, frozen=True, kw_only=True):
 
     settings: Settings
     found: Found | None
+    #: what a new session begins with
+    source: Source | None
     agent: AgentConfig | None
     #: what names the model, and where that stands
     model_text: str | None
@@ -64,6 +71,13 @@ class TurnPlan(Struct, frozen=True, kw_only=True):
     @property
     def session(self) -> Session | None:
         return None if self.found is None else self.found.session
+
+    @property
+    def origin(self) -> Session | None:
+        """The session whose choices count: the one that goes on, else the one that a new one begins with."""
+        if self.found is not None:
+            return self.found.session
+        return None if self.source is None else self.source.session
 
 
 async def read_input(invocation: Invocation) -> Input:
@@ -89,10 +103,15 @@ async def plan_turn(
     *,
     workspace: str,
     project: Project,
+    is_held: Callable[[Lock], bool],
+    inherited: Inherited | None = None,
 ) -> TurnPlan:
     """The turn that `invocation` asks for.
 
-    Raises: SessionError for a session that does not exist or belongs elsewhere; InvocationError, ConfigError.
+    `is_held`: whether somebody alive holds a lock.  `inherited`: what a new session begins with, where it was
+    read in another store.
+    Raises: SessionError for a session that does not exist or belongs elsewhere; InvocationError, ConfigError;
+        BusyError for one that has nothing yet to begin with.
     """
     found = await _existing_session(store, sessions_dir, invocation, workspace, project)
     existing = found.session if found is not None else None
@@ -100,20 +119,32 @@ async def plan_turn(
         raise SessionDeletingError(existing.id)
     if existing is not None and invocation.session is not None:
         _check_workspace(existing, invocation, workspace)
-    agent, notices = _agent_of(settings, existing)
+    if existing is None and inherited is None and begins_with_another(invocation):
+        from mcode_exec.executor.inherited import read_inherited
+
+        inherited = await read_inherited(store, sessions_dir, invocation, workspace, is_held)
+    source = None if existing is not None or inherited is None else inherited.source
+    origin = existing or (None if source is None else source.session)
+    agent, notices = _agent_of(settings, origin)
     settings = resolving.with_agent(settings, agent, invocation)
-    text, source = _model_of(invocation, settings, agent, existing)
-    preset, rules = resolving.rule_set(settings, agent, invocation, existing, is_new=existing is None)
+    text, model_source = _model_of(invocation, settings, agent, origin)
+    preset, rules = resolving.rule_set(settings, agent, invocation, origin, is_new=origin is None)
     return TurnPlan(
         settings=settings,
         found=found,
+        source=source,
         agent=agent,
         model_text=text,
-        model_source=source,
+        model_source=model_source,
         preset=preset,
         rules=rules,
-        notices=notices,
+        notices=notices if source is None or inherited is None else (*inherited.notices, *notices),
     )
+
+
+def begins_with_another(invocation: Invocation) -> bool:
+    """Whether a new session of this invocation begins with the history of another."""
+    return invocation.fork is not None or invocation.side_of is not None
 
 
 async def find_repository(store: Store, root: str | None) -> tuple[str | None, str | None]:
@@ -165,6 +196,8 @@ async def _existing_session(
 def _check_workspace(session: Session, invocation: Invocation, workspace: str) -> None:
     if session.workspace == workspace or invocation.cwd is not None:
         return
+    if session.run_location is not None and is_within(workspace, session.run_location.path):
+        return
     here = f"`mcode exec --session {session.id} --cwd .` moves it here"
     if os.path.isdir(session.workspace):
         there, gone = f", `mcode exec --session {session.id} --cwd @recorded` runs it there", ""
@@ -174,6 +207,10 @@ def _check_workspace(session: Session, invocation: Invocation, workspace: str) -
         f"session {session.id} belongs to {session.workspace}{gone}, not to {workspace}: {here}{there}",
         code="workspace_mismatch",
     )
+
+
+def is_within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root.rstrip("/") + "/")
 
 
 def _agent_of(

@@ -14,6 +14,7 @@ from mcode_exec.executor.preparation import Prepared
 from mcode_exec.ids import new_message_id
 from mcode_exec.records.history import Block, HistoryRecord, Message, TextBlock
 from mcode_exec.records.turn import Accepted
+from mcode_exec.sessions import making
 from mcode_exec.sessions.commit import CommitDoor
 from mcode_exec.sessions.transcript import has_earlier_work
 
@@ -64,13 +65,9 @@ def _user_record(
 
 
 def _moved_note(choice: Choice) -> tuple[TextBlock, ...]:
-    if not choice.is_rebound:
+    if choice.moved_from is None:
         return ()
-    note = (
-        f"[mcode: the workspace of this conversation is now {choice.workspace}; "
-        f"before, it was {choice.session.workspace}]"
-    )
-    return (TextBlock(text=note, synthetic=True),)
+    return (TextBlock(text=making.moved_note(choice.directory, choice.moved_from), synthetic=True),)
 
 
 def _attempt_note(door: CommitDoor, prompt: tuple[Block, ...], accepted: Accepted) -> tuple[TextBlock, ...]:

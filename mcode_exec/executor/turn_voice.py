@@ -10,6 +10,7 @@ from mcode_exec.executor.preparation import Prepared
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import (
     Notice,
+    SessionForked,
     SessionResumed,
     SessionStarted,
     TurnCompleted,
@@ -34,8 +35,19 @@ class TurnVoice:
             await self._sink.event(Notice(code=code, message=message))
 
     async def session(self, session: Session) -> None:
-        kind = SessionStarted if self._prepared.choice.is_new else SessionResumed
-        await self._sink.event(kind(workspace=self._prepared.choice.workspace, title=session.title))
+        choice = self._prepared.choice
+        if choice.is_new and session.forked_from is not None and session.forked_at is not None:
+            await self._sink.event(
+                SessionForked(
+                    workspace=choice.workspace,
+                    title=session.title,
+                    forked_from=session.forked_from,
+                    forked_at=session.forked_at,
+                )
+            )
+            return
+        kind = SessionStarted if choice.is_new else SessionResumed
+        await self._sink.event(kind(workspace=choice.workspace, title=session.title))
 
     async def started(self, task: AgentTask, accepted_sequence: int) -> None:
         await self._sink.event(

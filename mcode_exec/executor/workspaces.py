@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 from mcode_exec.errors import InvocationError, SessionError
 from mcode_exec.paths import current_directory, user_path
-from mcode_exec.records.invocation import Invocation
+from mcode_exec.records.invocation import LATEST, Invocation
+from mcode_exec.records.session import Session
 from mcode_exec.sessions import finding
 from mcode_exec.store.database import Store
 
@@ -25,10 +26,17 @@ def workspace_of(invocation: Invocation, env: Mapping[str, str]) -> str | None:
     Raises: InvocationError for a directory that does not exist or cannot be entered.
     """
     if invocation.cwd == RECORDED:
-        if invocation.session is None and not invocation.continue_latest:
+        if _named(invocation) is None and not invocation.continue_latest and invocation.fork is None:
             raise InvocationError("--cwd @recorded needs --session: a new session has no recorded workspace")
-        return None if invocation.session is not None else usable_workspace(None, env)
+        return None if _named(invocation) is not None else usable_workspace(None, env)
     return usable_workspace(invocation.cwd, env)
+
+
+def _named(invocation: Invocation) -> str | None:
+    """The session that an invocation names, to go on with or to begin with."""
+    if invocation.session is not None or invocation.fork in (None, LATEST):
+        return invocation.session or invocation.side_of
+    return invocation.fork
 
 
 def usable_workspace(cwd: str | None, env: Mapping[str, str]) -> str:
@@ -82,17 +90,24 @@ def find_workspace(cwd: str | None, env: Mapping[str, str]) -> str | None:
 
 
 async def recorded_workspace(store: Store, invocation: Invocation) -> str:
-    """The workspace of `--session ID --cwd @recorded`.
+    """The workspace of `--session ID --cwd @recorded`, or of the session that a new one begins with.
 
     Raises: SessionError `workspace_missing` when it is gone.
     """
-    assert invocation.session is not None
-    session = (await finding.find_named(store, invocation.session)).session
+    named = _named(invocation)
+    assert named is not None
+    return workspace_recorded(invocation, (await finding.find_named(store, named)).session)
+
+
+def workspace_recorded(invocation: Invocation, session: Session) -> str:
+    """The workspace of a session.  Raises: SessionError `workspace_missing` when it is gone."""
     again = f"mcode retry {session.id}" if invocation.retries else f"mcode exec --session {session.id}"
     if not os.path.isdir(session.workspace):
+        moves = f"`{again} --cwd DIR` moves it to another directory"
+        if invocation.session is None:
+            moves = "name another directory with --cwd"
         raise SessionError(
-            f"the workspace {session.workspace} of session {session.id} is gone; "
-            f"`{again} --cwd DIR` moves it to another directory",
+            f"the workspace {session.workspace} of session {session.id} is gone; {moves}",
             code="workspace_missing",
         )
     return session.workspace

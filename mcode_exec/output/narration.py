@@ -18,6 +18,7 @@ from mcode_exec.records.event import (
     ModelSwitched,
     Notice,
     PermissionDenied,
+    SessionForked,
     SessionResumed,
     SessionStarted,
     TurnQueued,
@@ -69,6 +70,8 @@ def _of_denial(event: PermissionDenied) -> str:
 def _of_progress(event: AnyEvent) -> str | None:
     if isinstance(event, SessionStarted):
         return f"session {event.session_id} started in {event.workspace}"
+    if isinstance(event, SessionForked):
+        return f"session {event.session_id} begins with {event.forked_from} in {event.workspace}"
     if isinstance(event, SessionResumed):
         return f"session {event.session_id} resumed in {event.workspace}"
     if isinstance(event, TurnStarted):

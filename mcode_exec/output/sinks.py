@@ -54,6 +54,8 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
     program: str = "mcode"
     #: flags without which `mcode exec --session` would not find this session again; None: it cannot
     continue_flags: tuple[str, ...] | None = ()
+    #: its session is read, and not gone on with
+    is_internal: bool = False
 
 
 class BaseSink:
@@ -315,7 +317,8 @@ class TextSink(BaseSink):
         flags = self._options.continue_flags
         if result.session_id is not None and flags is not None:
             leads_nowhere = result.error is not None and result.error.code in _DEAD_ENDS
-            line = narration.read_line if leads_nowhere else narration.continue_line
+            is_read = leads_nowhere or self._options.is_internal
+            line = narration.read_line if is_read else narration.continue_line
             self.say(line(result.session_id, self._options.program, flags))
 
 

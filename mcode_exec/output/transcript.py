@@ -40,6 +40,11 @@ def heading(session: Session) -> str:
         f"workspace {escape(session.workspace)} · model {escape(model)} · {session.shown_status}",
         f"created {local_time(session.created_ms)} · last turn {local_time(session.activity_ms)}",
     ]
+    if session.forked_from is not None:
+        lines.append(f"forked from {session.forked_from} at {session.forked_at}")
+    if session.run_location is not None:
+        location = session.run_location
+        lines.append(f"worktree {escape(location.path)} · branch {escape(location.branch or '-')}")
     if session.error_message:
         lines.append(f"last error: {escape(session.error_message)}")
     return "".join(f"{line}\n" for line in lines)

@@ -72,6 +72,16 @@ class SessionResumed(Event, frozen=True, kw_only=True, tag="session.resumed"):
     title: str
 
 
+class SessionForked(Event, frozen=True, kw_only=True, tag="session.forked"):
+    """A new session was made that begins with the history of another."""
+
+    workspace: str
+    title: str
+    #: the other session, and the last message of it that was taken along
+    forked_from: str
+    forked_at: str
+
+
 class TurnStarted(Event, frozen=True, kw_only=True, tag="turn.started"):
     """The turn was admitted and its user message committed; None is what `sessions watch` cannot know."""
 
@@ -200,6 +210,7 @@ AnyEvent = (
     ExecStarted
     | SessionStarted
     | SessionResumed
+    | SessionForked
     | TurnStarted
     | ItemStarted
     | ItemUpdated

@@ -19,6 +19,10 @@ WhenBusy = Literal["fail", "wait", "queue", "steer"]
 DEFAULT_PRODUCER = "mcode"
 
 
+#: value of `fork` that means the newest conversation of the workspace
+LATEST = "latest"
+
+
 class FlagRule(Struct, frozen=True, kw_only=True):
     """An `--allow` or `--deny` rule, in the order it stood on the command line."""
 
@@ -48,6 +52,15 @@ class Invocation(Struct, frozen=True, kw_only=True):
     session: str | None = None
     continue_latest: bool = False
     session_key: str | None = None
+    #: what a new session begins with: an id or a prefix of one, or `latest`
+    fork: str | None = None
+    #: the last message of it that is taken, None for all that is whole
+    fork_at: str | None = None
+    #: the session that this is a side conversation of
+    side_of: str | None = None
+    #: a new session gets a git worktree of its own, on that branch or one that is made up
+    worktree: bool = False
+    worktree_branch: str | None = None
     ephemeral: bool = False
     #: None: the current directory; `@recorded`: the session's own
     cwd: str | None = None

@@ -96,6 +96,13 @@ class SandboxInfo(Struct, frozen=True, kw_only=True, rename="camel"):
     policy: str
 
 
+class WorktreeInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A git worktree that was made for a session."""
+
+    path: str
+    branch: str | None
+
+
 class ModelSwitch(Struct, frozen=True, kw_only=True, rename={"from_model": "from", "to_model": "to"}):
     """A call went to another model, and so did the rest of the turn."""
 
@@ -149,7 +156,8 @@ class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     subagents: int | None = None
     permission_denials: tuple[PermissionDenial, ...] = ()
     file_changes: None = None
-    worktree: None = None
+    #: where the session works, if that is a worktree of its own
+    worktree: WorktreeInfo | None = None
     sandbox: SandboxInfo | None = None
     leftover_processes: tuple[LeftoverProcess, ...] = ()
     #: with status `queued`

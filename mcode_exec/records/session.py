@@ -26,8 +26,20 @@ class Project(Struct, frozen=True, kw_only=True):
 class RunLocation(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a session really works when that is not its workspace: a git worktree."""
 
+    #: root of the worktree
     path: str
     branch: str | None = None
+    #: what of it stands for the workspace, where that is not the root of its repository; relative to `path`
+    below: str | None = None
+
+    @property
+    def directory(self) -> str:
+        """The directory that turns run in."""
+        return self.path if self.below is None else f"{self.path}/{self.below}"
+
+
+#: `purpose` of a side conversation
+BTW = "peek_btw_session"
 
 
 class ChangeSummary(Struct, frozen=True, kw_only=True):
@@ -71,6 +83,10 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: session this one is a fork of, and the last message it took along
     forked_from: str | None = None
     forked_at: str | None = None
+    #: what an internal session was made for
+    purpose: str | None = None
+    #: session whose prompt cache at the provider this one goes on with, None for its own
+    cache_key: str | None = None
     summary: ChangeSummary | None = None
     #: message that was rewound to, while that can be undone
     revert: str | None = None

@@ -61,6 +61,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     #: canonical path the session is rebound to by this turn, or None
     rebind_workspace: str | None = None
     rebind_project_id: str | None = None
+    #: it works in its workspace from this turn on, and not in its worktree any more
+    leaves_worktree: bool = False
 
 
 class Holder(Struct, frozen=True, kw_only=True):

@@ -226,12 +226,14 @@ def write_record_rows(
     if message is None:
         return
     message_rows.put_message(masked(message, redactor))
+    for call in calls_of(record.message):
+        open_calls[call.id] = record.id
+    if record.copied_from is not None:
+        return  # it was said, and paid for, in another session
     if record.message.role == "user":
         # What brought these words here has done its work: the queue's item, or the steer.
         queue_rows.delete_by_turn(record.turn_id)
         signal_rows.consume_message(record.id, record.at_ms)
-    for call in calls_of(record.message):
-        open_calls[call.id] = record.id
     meta = record.meta
     if meta is not None and meta.usage is not None and meta.provider_id and meta.model_id:
         message_rows.add_usage(

@@ -109,21 +109,10 @@ class CanonicalHistory:
 
     def _create(self, data: bytes, now_ms: int) -> None:
         try:
-            make_dirs(self.paths.directory, os.path.dirname(self._sessions_dir))
-            manifest = {
-                "format": FORMAT_VERSION,
-                "sessionId": self.session_id,
-                "createdMs": now_ms,
-                "generation": 1,
-            }
-            replace_file(self.paths.manifest, _encode(manifest) + b"\n", durable=False)
-            fault("after-manifest")
-            self._descriptor = replace_file(self.paths.messages, data, durable=True, is_new=True)
+            self._descriptor = publish(self.paths, self.session_id, self._sessions_dir, data, now_ms)
         except FileExistsError as error:
             # We were stopped before our first record; who took the session over has written meanwhile.
             raise LeaseLostError(f"session {self.session_id} was taken over by another process") from error
-        except OSError as error:
-            raise _write_failure(self.paths.messages, error) from error
         self.size = len(data)
 
     def rewrite(self, data: bytes) -> None:
@@ -134,6 +123,28 @@ class CanonicalHistory:
         except OSError as error:
             raise _write_failure(self.paths.messages, error) from error
         self.size = len(data)
+
+
+def publish(paths: HistoryPaths, session_id: str, sessions_dir: str, data: bytes, now_ms: int) -> int:
+    """Make the first generation of a session, whose bytes are `data`, and make it survive power loss; its descriptor.
+
+    Raises: FileExistsError where there is one; StoreFailedError (source `canonical-history`).
+    """
+    manifest = {
+        "format": FORMAT_VERSION,
+        "sessionId": session_id,
+        "createdMs": now_ms,
+        "generation": 1,
+    }
+    try:
+        make_dirs(paths.directory, os.path.dirname(sessions_dir))
+        replace_file(paths.manifest, _encode(manifest) + b"\n", durable=False)
+        fault("after-manifest")
+        return replace_file(paths.messages, data, durable=True, is_new=True)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise _write_failure(paths.messages, error) from error
 
 
 def open_history(

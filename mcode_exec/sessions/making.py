@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 import time
+from typing import Any
 
 from msgspec import structs
 
 from mcode_exec.faults import fault
 from mcode_exec.ids import new_session_id
-from mcode_exec.records.session import Project, Session, SessionKind
+from mcode_exec.records.session import BTW, Project, Session, SessionKind
 from mcode_exec.sessions.layout import allot_dir
 from mcode_exec.store import session_rows
 from mcode_exec.store.database import Store
 from mcode_exec.version import VERSION
 
 MAX_TITLE = 80  # characters
+_FORKED = re.compile(r"(.*) \(fork #([1-9][0-9]{0,5})\)", re.DOTALL)
 
 
 def project_of(workspace: str, repository: str | None, now_ms: int) -> Project:
@@ -81,6 +84,56 @@ def new_session(
         permission=permission or {},
         version=VERSION,
     )
+
+
+def forked_title(title: str) -> str:
+    """What a fork of a session is called: its title and the number of the fork, at most 80 characters."""
+    found = _FORKED.fullmatch(title)
+    base, number = (title, 1) if found is None else (found[1], int(found[2]) + 1)
+    ending = f" (fork #{number})"
+    room = MAX_TITLE - len(ending)
+    return (base if len(base) <= room else base[: room - 1].rstrip() + "…") + ending
+
+
+def inheriting_session(session: Session, source: Session, at: str) -> Session:
+    """`session` with what a fork takes from its source; what is set in `session` already stays.
+
+    Queue, lock, key, status and what its turns have changed do not come along.
+    """
+    has_model = session.model_id is not None
+    return structs.replace(
+        session,
+        forked_from=source.id,
+        forked_at=at,
+        cache_key=source.cache_key or source.id,
+        labels={**source.labels, **session.labels},
+        permission=inherited_permission(source.permission, session.permission),
+        agent=source.agent if session.agent is None else session.agent,
+        provider_id=session.provider_id if has_model else source.provider_id,
+        model_id=session.model_id if has_model else source.model_id,
+        variant=session.variant if has_model else source.variant,
+        effort=session.effort if has_model else source.effort,
+        context_tokens=session.context_tokens if has_model else source.context_tokens,
+    )
+
+
+def side_session(session: Session, parent: Session) -> Session:
+    """`session` as a side conversation of another: internal, hidden, and gone with it."""
+    return structs.replace(
+        session, session_kind="peek", visibility="hidden", parent_id=parent.id, purpose=BTW, labels={}
+    )
+
+
+def moved_note(here: str, before: str) -> str:
+    """What the model is told of a conversation that goes on in another directory."""
+    return f"[mcode: the workspace of this conversation is now {here}; before, it was {before}]"
+
+
+def inherited_permission(source: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """The permissions of a fork: those of its source, its own rules behind them, where the last match wins."""
+    kept = {**source, **own}
+    rules = [*source.get("rules", ()), *own.get("rules", ())]
+    return {**kept, "rules": rules} if rules else kept
 
 
 async def create_session(store: Store, project: Project, session: Session) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import msgspec
@@ -13,6 +14,19 @@ from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import Messages, Prefixes, TokenUsage, tuples
 
 _encode = msgspec.json.Encoder().encode
+
+
+class RawMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """A display message as its row holds it."""
+
+    id: str
+    turn_id: str
+    role: str
+    created_ms: int
+    #: an encoded DisplayMessage
+    data: bytes
+
+
 _decode = msgspec.json.Decoder(DisplayMessage).decode
 
 
@@ -208,6 +222,61 @@ def add_usage(
         usage.cache_write_tokens,
         None if cost_usd is None else str(cost_usd),
         at_ms,
+    )
+
+
+_ROW_OF = Statement(
+    lambda session_id, message_id: Messages.select(Messages.row).where(
+        (Messages.session_id == session_id) & (Messages.id == message_id)
+    ),
+    *(str, str),
+)
+_UP_TO = Statement(
+    lambda session_id, last_row: (
+        Messages.select(Messages.id, Messages.data)
+        .where((Messages.session_id == session_id) & (Messages.row <= last_row))
+        .order_by(Messages.row)
+    ),
+    *(str, int),
+)
+_COPY = Statement(
+    lambda session_id, message_id, turn_id, role, created_ms, data, revision: Messages.insert(
+        id=message_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        role=role,
+        created_ms=created_ms,
+        data=data,
+        revision=revision,
+    ).on_conflict_ignore(),
+    *(str, str, str, str, int, bytes, int),
+)
+
+
+def row_of(session_id: str, message_id: str) -> int | None:
+    return next((int(row) for (row,) in _ROW_OF.tuples(session_id, message_id)), None)
+
+
+def ids_with_prefix(session_id: str, prefix: str) -> list[str]:
+    """At most two messages of a session whose ids start with `prefix`: enough to know whether it is unique."""
+    query = (
+        Messages.select(Messages.id)
+        .where((Messages.session_id == session_id) & (Messages.id >= prefix) & (Messages.id < prefix + "g"))
+        .limit(2)
+    )
+    return [str(one) for (one,) in tuples(query)]
+
+
+def raw_messages_up_to(session_id: str, last_row: int) -> list[tuple[str, bytes]]:
+    """(id, encoded DisplayMessage) in order of commitment."""
+    return [(one, bytes(data)) for one, data in _UP_TO.tuples(session_id, last_row)]
+
+
+def insert_copies(session_id: str, first_revision: int, rows: Sequence[RawMessage]) -> None:
+    """Insert messages that were made elsewhere, in their order; those that are there already stay as they are."""
+    _COPY.run_each(
+        (session_id, row.id, row.turn_id, row.role, row.created_ms, row.data, first_revision + number)
+        for number, row in enumerate(rows)
     )
 
 

@@ -148,12 +148,22 @@ CREATE TRIGGER session_sealed AFTER UPDATE OF deleting_by ON sessions
     VALUES (NEW.id, 'updated', CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)); END;
 """
 
+# Sessions that were there have no purpose and go on with their own prompt cache.
+_M007_OPERATIONS = """
+ALTER TABLE sessions ADD COLUMN purpose TEXT;
+ALTER TABLE sessions ADD COLUMN cache_key TEXT;
+CREATE TABLE operations (
+    session_id TEXT NOT NULL PRIMARY KEY, owner TEXT NOT NULL, phase TEXT NOT NULL, manifest TEXT NOT NULL);
+CREATE INDEX sessions_run_location ON sessions (run_location) WHERE run_location IS NOT NULL;
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
     ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
     ("0003_queue", _M003_QUEUE),
     ("0004_deletions", _M004_DELETIONS),
+    ("0007_operations", _M007_OPERATIONS),
 )
 
 VERSION = len(MIGRATIONS)

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 from peewee import IntegerField, fn
 
-from mcode_exec.records.session import Project, Session
+from mcode_exec.records.session import Project, RunLocation, Session
 from mcode_exec.store.statement import Statement, Updates
 from mcode_exec.store.tables import (
     ClientRequests,
     Deletions,
     Messages,
+    Operations,
     Projects,
     Repositories,
     SessionChanges,
@@ -210,6 +211,17 @@ def internal_children(session_id: str) -> list[str]:
     return [child for (child,) in tuples(query)]
 
 
+def sessions_at(location: RunLocation, limit: int) -> list[Session]:
+    """Sessions that work in a worktree, newest activity first."""
+    query = (
+        Sessions.select()
+        .where(Sessions.run_location == _json(location))
+        .order_by(Sessions.activity_ms.desc())
+        .limit(limit)
+    )
+    return [_session(row) for row in dicts(query)]
+
+
 def delete_rows(session_id: str, limit: int) -> bool:
     """Delete some of a session's messages and receipts; False when none is left."""
     left = False
@@ -221,7 +233,7 @@ def delete_rows(session_id: str, limit: int) -> bool:
 
 def delete_session(session: Session, at_ms: int) -> None:
     """Delete what is left of a session, its totals of usage apart; one that was imported leaves its tombstone."""
-    for table in (ClientRequests, SessionLocks, Deletions):
+    for table in (ClientRequests, SessionLocks, Deletions, Operations):
         table.delete().where(table.session_id == session.id).execute()
     if session.origin != "local-runtime":
         Tombstones.replace(session_id=session.id, origin=session.origin, at_ms=at_ms).execute()

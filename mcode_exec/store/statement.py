@@ -6,7 +6,7 @@ call to call; what it renders to is kept for the life of the process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from mcode_exec.store.tables import Sessions
@@ -45,6 +45,16 @@ class Statement:
     def count(self, *values: Any) -> int:
         """How many rows it changed."""
         return int(self.run(*values).rowcount)
+
+    def run_each(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Run it for each of many rows of values, without a way back through peewee for each; in a transaction."""
+        if not self._sql:
+            self._render()
+        places = self._parameters
+        Sessions._meta.database.connection().executemany(
+            self._sql,
+            ([constant if number is None else row[number] for number, constant in places] for row in rows),
+        )
 
     def tuples(self, *values: Any) -> list[tuple[Any, ...]]:
         return list(self.run(*values).fetchall())

@@ -80,6 +80,10 @@ class Sessions(Table):
     compacting_ms = BigIntegerField(null=True)
     #: owner token of the process that deletes it: sealed from then on
     deleting_by = TextField(null=True)
+    #: what an internal session was made for
+    purpose = TextField(null=True)
+    #: session whose prompt cache at the provider it goes on with
+    cache_key = TextField(null=True)
 
     class Meta:
         table_name = "sessions"
@@ -341,6 +345,19 @@ class Deletions(Table):
         table_name = "deletions"
 
 
+class Operations(Table):
+    """Sessions that are being made in several steps; goes when they are whole, or gone again."""
+
+    session_id = TextField(primary_key=True)
+    owner = TextField()
+    phase = TextField()
+    #: a Manifest
+    manifest = TextField()
+
+    class Meta:
+        table_name = "operations"
+
+
 class Prefixes(Table):
     """System prompt and tool schemas of turns, once per distinct digest."""
 
@@ -385,6 +402,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     TurnSignals,
     SessionChanges,
     Deletions,
+    Operations,
     Tombstones,
     Prefixes,
     Repositories,

@@ -254,6 +254,8 @@ def _session_changes(session: Session, request: TurnRequest, now_ms: int) -> dic
         changes["labels"] = {**session.labels, **request.labels}
     if request.rebind_workspace is not None:
         changes["workspace"] = request.rebind_workspace
+    if request.leaves_worktree:
+        changes["run_location"] = None
     if request.rebind_project_id is not None and request.rebind_project_id != session.project_id:
         changes["project_id"] = request.rebind_project_id
         key = session.session_key

@@ -25,21 +25,7 @@ async def maintenance(store: Store, owner: Owner, session_id: str, clock: Clock)
 
     Raises: BusyError when one runs; StoreBusyError, StoreFailedError.
     """
-    token = "lease_" + os.urandom(16).hex()
-    now_ms, lease_ms = clock.now_ms(), int(LEASE_S * 1000)
-    wanted = Lock(
-        session_id=session_id,
-        kind="maintenance",
-        owner=owner.token,
-        token=token,
-        turn_id=None,
-        acquired_ms=now_ms,
-        expires_ms=now_ms + lease_ms,
-        boot_id=owner.boot_id,
-        expires_boot_ms=clock.boot_ms() + lease_ms,
-        pid=owner.pid,
-        host=owner.host,
-    )
+    wanted = maintenance_lock(owner, session_id, clock)
 
     def transaction() -> bool:
         session = session_rows.find_session(session_id)
@@ -50,4 +36,22 @@ async def maintenance(store: Store, owner: Owner, session_id: str, clock: Clock)
     try:
         yield
     finally:
-        await store.write(lambda: turn_rows.delete_lock(session_id, token))
+        await store.write(lambda: turn_rows.delete_lock(session_id, wanted.token))
+
+
+def maintenance_lock(owner: Owner, session_id: str, clock: Clock) -> Lock:
+    """The row that keeps turns out of a session."""
+    now_ms, lease_ms = clock.now_ms(), int(LEASE_S * 1000)
+    return Lock(
+        session_id=session_id,
+        kind="maintenance",
+        owner=owner.token,
+        token="lease_" + os.urandom(16).hex(),
+        turn_id=None,
+        acquired_ms=now_ms,
+        expires_ms=now_ms + lease_ms,
+        boot_id=owner.boot_id,
+        expires_boot_ms=clock.boot_ms() + lease_ms,
+        pid=owner.pid,
+        host=owner.host,
+    )

@@ -22,6 +22,7 @@ from mcode_exec.records.signal import TurnSignal
 from mcode_exec.sessions.unfinished import Unfinished
 from mcode_exec.store import (
     deletion_rows,
+    operation_rows,
     queue_rows,
     queue_state_rows,
     session_rows,
@@ -51,6 +52,7 @@ class Place(Struct, frozen=True, kw_only=True):
     removal: str = ""
     signal: int = 0
     deletion: str = ""
+    operation: str = ""
 
 
 FIRST = Place()
@@ -63,6 +65,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     dead_owners: tuple[str, ...] = ()
     #: sessions whose deletion a dead process had begun
     deleting: tuple[str, ...] = ()
+    #: sessions that a dead process had begun to make
+    making: tuple[str, ...] = ()
     turns: int = 0
     sessions: int = 0
     claims: int = 0
@@ -89,12 +93,14 @@ class _Left(Struct, frozen=True, kw_only=True):
     signals: list[TurnSignal]
     #: sessions whose deleter is gone
     deleting: list[str]
+    #: sessions whose maker is gone
+    making: list[str]
     then: Place | None
 
     @property
     def is_nothing(self) -> bool:
         found = (self.locks, self.orphans, self.claims, self.places, self.drainers, self.removals)
-        return not any((*found, self.expired, self.signals, self.deleting))
+        return not any((*found, self.expired, self.signals, self.deleting, self.making))
 
 
 async def recover(
@@ -129,8 +135,9 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
     expired = queue_rows.expired_items(now_ms, BATCH) if has_queue else []
     signals = signal_rows.page_pending(place.signal, BATCH)
     deleters = deletion_rows.page_deleters(place.deletion, BATCH)
+    makers = operation_rows.page_owners(place.operation, BATCH)
     pages: tuple[Sequence[Any], ...] = (
-        locks, orphans, claims, waiters, drainers, removals, expired, signals, deleters,
+        locks, orphans, claims, waiters, drainers, removals, expired, signals, deleters, makers,
     )  # fmt: skip
     then = None
     if any(len(page) == BATCH for page in pages):
@@ -142,6 +149,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
             removal=_last(removals, place.removal, lambda row: row[0]),
             signal=_last(signals, place.signal, lambda row: row[0]),
             deletion=_last(deleters, place.deletion, lambda row: row[0]),
+            operation=_last(makers, place.operation, lambda row: row[0]),
         )
     return _Left(
         locks=[lock for lock in locks if is_dead(lock.owner)],
@@ -153,6 +161,7 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
         expired=expired,
         signals=[signal for _, signal in signals if _is_unheard(signal, now_ms)],
         deleting=[one for one, deleter in deleters if is_dead(deleter)],
+        making=[one for one, maker in makers if is_dead(maker)],
         then=then,
     )
 
@@ -182,6 +191,7 @@ def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> R
     return Recovered(
         dead_owners=tuple({lock.owner for lock in left.locks}),
         deleting=tuple(left.deleting),
+        making=tuple(left.making),
         turns=turns,
         sessions=sessions,
         claims=claims,

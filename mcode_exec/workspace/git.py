@@ -10,7 +10,7 @@ asks for; not even the index is refreshed.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -83,6 +83,12 @@ def _git_dir(root: str) -> str | None:
             return None
         dot_git = os.path.join(root, text.removeprefix("gitdir: "))
     return dot_git if os.path.lexists(os.path.join(dot_git, "HEAD")) else None
+
+
+def common_dir(root: str) -> str | None:
+    """Where the refs and objects of the repository are that is checked out at `root`."""
+    git_dir = _git_dir(root)
+    return None if git_dir is None else _common_dir(git_dir)
 
 
 def _common_dir(git_dir: str) -> str:
@@ -191,9 +197,14 @@ def without_credentials(url: str) -> str:
 
 
 def run_git(
-    arguments: Sequence[str], cwd: str, *, limit_s: float, stop: Stop | None = None
+    arguments: Sequence[str],
+    cwd: str,
+    *,
+    limit_s: float,
+    stop: Stop | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> ProgramResult | None:
-    """One hardened call; None when there is no git or it cannot be started."""
+    """One hardened call, with `env` beside what is fixed; None when there is no git or it cannot be started."""
     git = find_program("git")
     if git is None:
         return None
@@ -201,7 +212,9 @@ def run_git(
     for option in _HARDENED:
         command += ["-c", option]
     try:
-        return run_program([*command, *arguments], cwd=cwd, env=_FIXED, limit_s=limit_s, stop=stop)
+        return run_program(
+            [*command, *arguments], cwd=cwd, env={**_FIXED, **(env or {})}, limit_s=limit_s, stop=stop
+        )
     except OSError:
         return None
 

@@ -1,0 +1,66 @@
+"""Sessions that are made in several steps, and the manifest that says how far that has come.
+
+A session that begins with another one's history, or in a worktree of its own,
+is more than one row: files, rows and a checkout must all be there before anybody
+sees it.  The manifest stands in the store from the first step to the last, so
+that whoever comes after a death knows what there is, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from mcode_exec.records.session import Visibility
+
+#: the newest step that is done.  `begun`: row, manifest and lock are there · `placed`: the worktree · `published`:
+#: the canonical history · `copied`: attachments and display messages; nobody holds it any more
+Phase = Literal["begun", "placed", "published", "copied"]
+
+
+class Inheritance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of another session's history is taken along."""
+
+    source_id: str
+    #: id of the last record that is taken
+    until: str
+    #: calls of that record's message which had no result, and never will, get one that says so
+    completes: bool = False
+    #: what mcode says behind it, for the model
+    notes: tuple[str, ...] = ()
+
+
+class WorktreePlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A worktree that is to be made."""
+
+    #: root of the repository, or of another worktree of it
+    repository: str
+    path: str
+    branch: str
+    #: what HEAD stood at
+    commit: str
+    below: str | None = None
+
+
+class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is being made; everything that the steps need is in it."""
+
+    at_ms: int
+    #: what the session is once it is whole
+    visibility: Visibility
+    inheritance: Inheritance | None = None
+    worktree: WorktreePlan | None = None
+    #: a session that was asked for itself is brought to its end after a death; one that was made for a turn
+    #: goes again, unless the turn was admitted
+    is_for_itself: bool = False
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """One session that is being made."""
+
+    session_id: str
+    #: token of the process that is at it
+    owner: str
+    phase: Phase
+    manifest: Manifest
