@@ -27,7 +27,7 @@ from mcode_exec.sessions import finding
 from mcode_exec.sessions.finding import Found
 from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.store.database import Store
-from mcode_exec.turns.requests import project_scope
+from mcode_exec.turns.requests import project_scope, session_scope
 from mcode_exec.turns.words import check_words
 from mcode_exec.workspace import git
 
@@ -185,6 +185,9 @@ async def _existing_session(
         keyed = await finding.find_keyed(store, project, invocation.session_key)
         return None if keyed is None else Found(session=keyed)
     scope = project_scope(project.id)
+    if invocation.side_of is not None:
+        parent = await finding.find_named(store, invocation.side_of)
+        scope = session_scope(parent.session.id)
     request_id = invocation.request_id
     assert request_id is not None
     earlier = await store.read(lambda: turn_rows.find_request(scope, request_id))

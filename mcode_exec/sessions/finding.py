@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mcode_exec.errors import SessionError
 from mcode_exec.ids import is_session_id, is_session_prefix
+from mcode_exec.paths import worktrees_dir
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Project, Session
 from mcode_exec.sessions.layout import history_paths
@@ -18,6 +19,7 @@ from mcode_exec.store.database import Store
 MAX_PARENTS = 32  # levels; source: session-system notes
 #: sessions without a history that `--continue` names one by one
 MAX_GONE_TOLD = 3
+_MOST_IN_WORKTREE = 50  # sessions looked at, newest first
 _CONTINUE_BATCH = 8  # candidates looked at per query; the first is nearly always right
 
 
@@ -81,11 +83,14 @@ async def find_exact(store: Store, text: str) -> Session:
 
 
 async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
-    """The visible, unarchived conversation of a workspace with the newest turn.
+    """The visible, unarchived conversation of a workspace, or of a worktree, with the newest turn.
 
     One whose history has vanished from disk is passed over with a notice.
     Raises: SessionError `session_not_found` when there is none.
     """
+    found = await _find_in_worktree(store, workspace, sessions_dir)
+    if found is not None:
+        return Found(session=found)
     gone: list[str] = []
     limit = _CONTINUE_BATCH
     while True:
@@ -104,6 +109,33 @@ async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
                 "run without --continue, or name one with --session"
             )
         limit *= 8
+
+
+async def _find_in_worktree(store: Store, workspace: str, sessions_dir: str) -> Session | None:
+    """The newest conversation that works in the worktree around `workspace`, if that is one of ours."""
+    base = os.path.realpath(worktrees_dir(os.path.dirname(sessions_dir)))
+    owner, _, rest = workspace.removeprefix(base + "/").partition("/")
+    if not workspace.startswith(base + "/") or not rest:
+        return None
+
+    def transaction() -> Session | None:
+        made_for = session_rows.find_session(owner)
+        if made_for is None or made_for.run_location is None:
+            return None
+        sessions = session_rows.sessions_at(made_for.run_location, _MOST_IN_WORKTREE)
+        return next((session for session in sessions if _is_conversation(session)), None)
+
+    return await store.read(transaction)
+
+
+def _is_conversation(session: Session) -> bool:
+    return (
+        session.visibility == "visible"
+        and session.session_kind == "conversation"
+        and session.archived_ms is None
+        and session.deleting_by is None
+        and (session.last_turn_id is not None or session.history_bytes > 0)
+    )
 
 
 def _of_gone(gone: list[str]) -> tuple[tuple[str, str], ...]:

@@ -234,6 +234,27 @@ def _unwritten(
     return frozenset(found)
 
 
+class _Ids:
+    """The ids that a copy gives to messages and turns; each is worked out once."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._messages: dict[str, str] = {}
+        self._turns: dict[str, str] = {}
+
+    def message(self, message_id: str) -> str:
+        found = self._messages.get(message_id)
+        if found is None:
+            found = self._messages[message_id] = copied_message_id(self._session_id, message_id)
+        return found
+
+    def turn(self, turn_id: str) -> str:
+        found = self._turns.get(turn_id)
+        if found is None:
+            found = self._turns[turn_id] = copied_turn_id(self._session_id, turn_id)
+        return found
+
+
 class Copy:
     """What a new session begins with."""
 
@@ -241,6 +262,7 @@ class Copy:
         self._source = source
         self._session_id = session_id
         self._at_ms = at_ms
+        self._ids = _Ids(session_id)
         taken = source.records
         if source.is_cut_short:
             taken = (*taken, *self._completed(taken))
@@ -260,15 +282,15 @@ class Copy:
     def _record(self, record: HistoryRecord) -> HistoryRecord:
         return structs.replace(
             record,
-            id=copied_message_id(self._session_id, record.id),
-            turn_id=copied_turn_id(self._session_id, record.turn_id),
+            id=self._ids.message(record.id),
+            turn_id=self._ids.turn(record.turn_id),
             copied_from=record.id,
         )
 
     def _note(self, number: int, text: str) -> HistoryRecord:
         return HistoryRecord(
-            id=copied_message_id(self._session_id, f"note {number}"),
-            turn_id=copied_turn_id(self._session_id, FORK),
+            id=self._ids.message(f"note {number}"),
+            turn_id=self._ids.turn(FORK),
             at_ms=self._at_ms,
             message=Message(role="user", content=(TextBlock(text=text, synthetic=True),)),
             repair=FORK,
@@ -276,22 +298,33 @@ class Copy:
 
     def rows(self, redactor: Redactor) -> list[RawMessage]:
         """The display messages, in their order."""
-        source, session_id = self._source, self._session_id
         made = self._projected(redactor)
         rows = []
-        for message_id, data in source.rows:
-            new_id = copied_message_id(session_id, message_id)
-            row = made.pop(new_id, None)
-            rows.append(_carried(data, session_id) if row is None else row)
+        for message_id, data in self._source.rows:
+            row = made.pop(self._ids.message(message_id), None)
+            rows.append(self._carried(data) if row is None else row)
         return [*rows, *made.values()]
+
+    def _carried(self, data: bytes) -> RawMessage:
+        message = _carried_of(data)
+        parent_id = message.parent_id
+        return _raw(
+            structs.replace(
+                message,
+                id=self._ids.message(message.id),
+                session_id=self._session_id,
+                turn_id=self._ids.turn(message.turn_id),
+                parent_id=None if parent_id is None else self._ids.message(parent_id),
+            )
+        )
 
     def _projected(self, redactor: Redactor) -> dict[str, RawMessage]:
         """Of messages that the source has no fit rows for, and of what was added: rows made from records."""
         source = self._source
         count = len(source.records)
-        wanted = {copied_message_id(self._session_id, one) for one in source.unwritten}
+        wanted = {self._ids.message(one) for one in source.unwritten}
         if source.is_cut_short:
-            wanted.add(copied_message_id(self._session_id, source.at))
+            wanted.add(self._ids.message(source.at))
         shown, parent_id = "", None
         made: dict[str, DisplayMessage] = {}
         for number, record in enumerate(self.records):
@@ -333,20 +366,6 @@ class _Carried(DisplayMessage, frozen=True, gc=False, kw_only=True, omit_default
 
 
 _carried_of = msgspec.json.Decoder(_Carried).decode
-
-
-def _carried(data: bytes, session_id: str) -> RawMessage:
-    message = _carried_of(data)
-    parent_id = message.parent_id
-    return _raw(
-        structs.replace(
-            message,
-            id=copied_message_id(session_id, message.id),
-            session_id=session_id,
-            turn_id=copied_turn_id(session_id, message.turn_id),
-            parent_id=None if parent_id is None else copied_message_id(session_id, parent_id),
-        )
-    )
 
 
 def _raw(message: DisplayMessage) -> RawMessage:

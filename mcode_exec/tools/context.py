@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mcode_exec.sandbox.processes import CommandRunner
     from mcode_exec.tools.read_state import ReadState
+
+
+#: in the path of every whole output that was set aside
+OUTPUTS = "/reports/tool-outputs/"
 
 
 class ToolContext:
@@ -44,6 +49,16 @@ class ToolContext:
         self.takes_images = takes_images
         #: whether a search may show lines of the file at this absolute path: it finds files that nobody judged
         self.may_show = may_show
+
+    def kept_output(self, path: str) -> str:
+        """`path`, or this session's own copy of a whole output that it names in a session which is gone.
+
+        A fork has the outputs that its history speaks of, and the history says where they lay when it was written.
+        """
+        if OUTPUTS not in path or os.path.lexists(path):
+            return path
+        own = f"{self.outputs_dir}/{os.path.basename(path)}"
+        return own if os.path.isfile(own) else path
 
     @property
     def output_path(self) -> str:

@@ -26,7 +26,7 @@ _BYTES_NOTICE = "such bytes are shown as \ufffd. edit leaves them alone; do not 
 
 
 async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
-    path = absolute(arguments["file_path"], ctx.workspace)
+    path = ctx.kept_output(absolute(arguments["file_path"], ctx.workspace))
     return await in_thread(lambda: _read(path, arguments, ctx))
 
 

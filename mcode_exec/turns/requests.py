@@ -3,7 +3,8 @@
 Asked with a session selector an id is looked for in that session, without one
 in the project.  A run is found both ways, however it was asked for: it is noted
 under its session, and under its project unless another session's run has the
-id there already.  The keys of `mcode steer` are of a session alone.
+id there already.  The keys of `mcode steer` are of a session alone, and so are
+those of its side conversations.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def scopes_of(request: TurnRequest, session: Session) -> tuple[str, ...]:
     scopes = {request.request_scope, session_scope(session.id)}
     project = project_scope(request.rebind_project_id or session.project_id)
     known = turn_rows.find_request(project, request.request_id)
-    is_free = known is None and request.source not in _OF_A_SESSION
+    is_of_a_session = request.source in _OF_A_SESSION or session.session_kind == "peek"
+    is_free = known is None and not is_of_a_session
     if is_free or (known is not None and known.session_id == session.id):
         scopes.add(project)
     return tuple(scopes)
