@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 
 import crowd
+import forks
 import large
 import startup
 import steps
@@ -22,6 +23,7 @@ BENCHMARKS: dict[str, Callable[[int], list[Row]]] = {
     "resume": large.run_resume,
     "continue": large.run_continue,
     "crowd": crowd.run,
+    "forks": forks.run,
     "turns": turns.run,
 }
 

@@ -12,7 +12,7 @@ import msgspec
 from mcode_exec.errors import HistoryCorruptError
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 
-_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
 _records = msgspec.json.Decoder(HistoryRecord)
 _headers = msgspec.json.Decoder(GenerationHeader)
 
@@ -124,5 +124,4 @@ def split_welded(raw: bytes) -> list[HistoryRecord] | None:
 
 def serialise(header: GenerationHeader | None, records: Sequence[HistoryRecord]) -> bytes:
     """A whole generation as the bytes of its file; without a header, lines to add to one."""
-    lines = records if header is None else (header, *records)
-    return b"".join([_encode(line) + b"\n" for line in lines])
+    return _encode_lines([*records] if header is None else [header, *records])

@@ -99,6 +99,8 @@ def forget_branch(repository: str, branch: str, commit: str | None = None) -> bo
 
 
 def _must(arguments: Sequence[str], cwd: str, stop: Stop | None, *, without_filters: bool = False) -> None:
+    if stop is not None and stop.is_set:
+        raise WorktreeError("it was stopped")
     result = _result(arguments, cwd, stop, limit_s=CHECKOUT_LIMIT_S, without_filters=without_filters)
     if result is None or result.exit_code != 0:
         raise WorktreeError(_said(result))
