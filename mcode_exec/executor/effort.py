@@ -35,7 +35,7 @@ def effort_of(asked: str | None, plan: TurnPlan, ref: ModelRef, api: WireFormat)
         raise InvocationError(f"--effort: {_unknown(asked, ref, api)}")
     if not is_kept:
         check_variant(ref, api, plan.model_source)
-    session = plan.session
+    session = plan.origin
     kept = (session.effort or (ref.variant if is_kept else None)) if session is not None else None
     level = asked or (None if is_kept else ref.variant) or kept
     return _known(level, ref, api)

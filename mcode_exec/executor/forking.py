@@ -139,7 +139,7 @@ async def _take_steps(
         await store.on_thread(lambda: _publish(runtime, session, copy))
         fault("after-fork-published")
         operation = await operations.advance(store, operation, "published")
-    await store.on_thread(lambda: copy.link_files(paths, runtime.data))
+    await store.on_thread(lambda: copy.take_files(paths, runtime.data))
     fault("after-fork-files")
     for start, rows in batches(copy.rows(redactor), _BATCH):
         await operations.put_rows(store, operation, start + 1, rows)

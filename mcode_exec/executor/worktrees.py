@@ -144,8 +144,10 @@ async def remove_worktree(runtime: Runtime, session: Session) -> str | None:
     One in which another session works stays without a word.
     """
     location = session.run_location
-    if location is None or not _is_ours(runtime.data, location.path):
+    if location is None:
         return None
+    if not _is_ours(runtime.data, location.path):
+        return f"its worktree {location.path} is left: it is none of this data directory"
     others = await runtime.store.read(lambda: session_rows.sessions_at(location, 2))
     if any(one.id != session.id for one in others):
         return None

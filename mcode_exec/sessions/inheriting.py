@@ -342,12 +342,14 @@ class Copy:
                         made[shown] = with_result(made[shown], block)
         return {key: _raw(masked(message, redactor)) for key, message in made.items()}
 
-    def link_files(self, paths: HistoryPaths, data_dir: str) -> None:
+    def take_files(self, paths: HistoryPaths, data_dir: str) -> None:
         """Give the copy the attachments and whole outputs that it names: the same files, by links of its own.
 
-        What the source has lost is missing here too.  Raises: StoreFailedError.
+        Those of another data directory are copied.  What the source has lost is missing here too.
+        Raises: StoreFailedError.
         """
         source = self._source.paths
+        is_ours = source.directory.startswith(data_dir.rstrip("/") + "/")
         digests = {
             block.digest
             for record in self.records
@@ -355,8 +357,9 @@ class Copy:
             if isinstance(block, ImageBlock | FileBlock)
         }
         outputs = {f"{call.id}.txt" for record in self.records for call in calls_of(record.message)}
-        _link(source.attachments, paths.attachments, digests, data_dir)
-        _link(source.tool_outputs, paths.tool_outputs, outputs, data_dir)
+        take = _link if is_ours else _copy
+        _take(take, source.attachments, paths.attachments, digests, data_dir)
+        _take(take, source.tool_outputs, paths.tool_outputs, outputs, data_dir)
 
 
 class _Carried(DisplayMessage, frozen=True, gc=False, kw_only=True, omit_defaults=True):
@@ -378,15 +381,17 @@ def _raw(message: DisplayMessage) -> RawMessage:
     )
 
 
-def _link(source: str, target: str, wanted: set[str], data_dir: str) -> None:
-    """Link those of `wanted` that stand in a directory into another, or copy them where links cannot be."""
+def _take(
+    take: Callable[[str, str], None], source: str, target: str, wanted: set[str], data_dir: str
+) -> None:
+    """Link or copy those of `wanted` that stand in a directory into another."""
     found = sorted(_regular_files(source) & wanted) if wanted else []
     if not found:
         return
     try:
         make_dirs(target, data_dir)
         for name in found:
-            _link_one(os.path.join(source, name), os.path.join(target, name))
+            take(os.path.join(source, name), os.path.join(target, name))
         sync_dir(target)
     except OSError as error:
         raise StoreFailedError(f"{target} could not be filled: {error.strerror}") from error
@@ -400,19 +405,22 @@ def _regular_files(directory: str) -> set[str]:
         return set()
 
 
-def _link_one(source: str, target: str) -> None:
+def _link(source: str, target: str) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except FileExistsError:
         return
     except OSError:
-        # another file system, or one without hard links
-        temporary = f"{target}.{os.getpid()}.tmp"
-        shutil.copyfile(source, temporary, follow_symlinks=False)
-        os.chmod(temporary, 0o600)
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.rename(temporary, target)
+        _copy(source, target)  # a file system without hard links
+
+
+def _copy(source: str, target: str) -> None:
+    temporary = f"{target}.{os.getpid()}.tmp"
+    shutil.copyfile(source, temporary, follow_symlinks=False)
+    os.chmod(temporary, 0o600)
+    with open(temporary, "rb") as file:
+        os.fsync(file.fileno())
+    os.rename(temporary, target)
 
 
 def batches(rows: Sequence[RawMessage], size: int) -> Iterable[tuple[int, Sequence[RawMessage]]]:

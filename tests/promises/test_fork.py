@@ -109,7 +109,7 @@ def test_what_comes_along_and_what_does_not(mcode: Mcode, peer: Peer) -> None:
     peer.script(say("one"))
     session = run_once(
         mcode, "p", "--agent", "reviewer", "--label", "team=a", "--label", "x=1", "--session-key", "k",
-        "--deny", "bash:curl *", "--title", "The plan",
+        "--deny", "bash:curl *", "--title", "The plan", "--effort", "low",
     )  # fmt: skip
     mcode.run("queue", "add", session, "later").check()
     told = fork(mcode, session, "--label", "x=2")
@@ -132,6 +132,14 @@ def test_what_comes_along_and_what_does_not(mcode: Mcode, peer: Peer) -> None:
     run = mcode.exec("fetch it", "--session", told["sessionId"], *JSON).check()
     assert [one["verdict"] for one in run.result["permissionDenials"]] == ["deny"]
     assert "you review" in peer.last.text
+    assert made["effort"] == "low"
+    peer.script(say("x"))
+    other = mcode.exec("and so", "--fork", session, *JSON).check().result["sessionId"]
+    assert peer.last.json["thinking"]["type"] == "enabled", "its effort"
+    assert "you review" in peer.last.text
+    assert mcode.query("SELECT effort, agent FROM sessions WHERE id = ?", other) == [
+        {"effort": "low", "agent": "reviewer"}
+    ]
 
 
 def test_a_fork_knows_what_it_was_forked_from_and_where(mcode: Mcode, peer: Peer) -> None:
@@ -232,6 +240,8 @@ def test_a_fork_of_a_fork_is_a_fork_too(mcode: Mcode, peer: Peer) -> None:
     mcode.exec("go on", "--session", second).check()
     assert not peer.last.violations
     assert mcode.run("sessions", "verify", second).check().out == ""
+    keys = mcode.query("SELECT id, cache_key FROM sessions ORDER BY created_ms")
+    assert [row["cache_key"] for row in keys] == [None, session, session], "one prompt cache for all of them"
 
 
 def test_a_fork_of_a_prompt_that_was_never_run_keeps_it_in_the_next_fork(mcode: Mcode, peer: Peer) -> None:

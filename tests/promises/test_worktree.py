@@ -301,6 +301,14 @@ def test_what_stands_in_the_place_of_a_worktree_is_not_followed(mcode: Mcode, pe
     assert (other / "README.md").exists()
 
 
+def test_a_worktree_of_another_data_directory_is_left_and_named(mcode: Mcode, peer: Peer) -> None:
+    make_repository(mcode.workspace)
+    result = begun(mcode, peer)
+    mcode.data.rename(mcode.root / "moved")
+    told = mcode.run("sessions", "delete", result["sessionId"], "--data-dir", mcode.root / "moved").check()
+    assert f"its worktree {result['worktree']['path']} is left" in told.err
+
+
 def test_dry_run_makes_no_worktree(mcode: Mcode, peer: Peer) -> None:
     make_repository(mcode.workspace)
     told = json.loads(mcode.exec("x", "--worktree-branch", "b", "--dry-run", *JSON).check().out)

@@ -283,7 +283,7 @@ def test_attachments_and_whole_outputs_are_links_of_its_own(sessions: Sessions, 
     target = history_paths(sessions.world.sessions_dir, "2026/01/02/x-" + COPY)
     copy = copied(sessions.source(session))
     for _ in range(2):  # a death in between changes nothing
-        copy.link_files(target, str(tmp_path))
+        copy.take_files(target, str(tmp_path))
     assert os.listdir(target.attachments) == [digest]
     assert os.path.samefile(Path(target.attachments, digest), Path(paths.attachments, digest))
     assert os.listdir(target.tool_outputs) == ["call_1.txt"]
