@@ -177,6 +177,12 @@ async def undo(runtime: Runtime, operation: Operation) -> None:
     Raises: StoreFailedError, StoreBusyError.
     """
 
+    def look() -> tuple[Session | None, Operation | None]:
+        return (
+            session_rows.find_session(operation.session_id),
+            operation_rows.find_operation(operation.session_id),
+        )
+
     def seal() -> Session | None:
         session = session_rows.find_session(operation.session_id)
         if session is not None and session.last_turn_id is None:
@@ -185,6 +191,10 @@ async def undo(runtime: Runtime, operation: Operation) -> None:
             operation_rows.delete_operation(operation.session_id)
         return session
 
+    session, now = await runtime.store.read(look)
+    if session is not None and now is not None and now.phase != "copied":
+        # No turn can be there yet, and the room that its files take may be what the rest needs.
+        await asyncio.to_thread(remove_files, runtime.sessions_dir, session.history_relative_dir)
     session = await runtime.store.write(seal)
     if session is None:
         return
@@ -236,6 +246,9 @@ async def _finish(runtime: Runtime, operation: Operation) -> bool:
     if session.last_turn_id is None and operation.phase != "copied":
         if manifest.worktree is not None and operation.phase == "begun":
             return False  # a start is not kept waiting for a checkout
+        history = history_paths(runtime.sessions_dir, session.history_relative_dir).messages
+        if operation.phase == "published" and not os.path.exists(history):
+            return False  # it was being taken away
         try:
             source = None
             if manifest.inheritance is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.promises.test_delete_full_disk import small_disk
 from tests.promises.test_fork import JSON, conversation_of_two, everything_of, run_once, words
 from tests.support.mcode import Mcode, git, make_repository
 from tests.support.peer import Peer
@@ -204,3 +206,24 @@ def test_a_killed_fork_with_a_worktree_is_finished_once_that_is_there(
     peer.script(call("bash", {"command": "pwd"}), say("there"))
     mcode.exec("where?", "--session", made[0]["id"]).check()
     assert path in peer.last.text
+
+
+@pytest.mark.parametrize("left_bytes", [50_000, 150_000, 300_000])
+def test_a_disk_that_is_too_small_for_a_fork_keeps_nothing_of_it(
+    mcode: Mcode, peer: Peer, left_bytes: int
+) -> None:
+    with small_disk(mcode):
+        peer.script(say("long " * 40_000))
+        session = run_once(mcode, "p")
+        mcode.run("sessions", "list").check()
+        free = os.statvfs(mcode.data).f_bavail * os.statvfs(mcode.data).f_frsize
+        (mcode.data / "hog").write_bytes(b"x" * (free - left_bytes))
+        for command in (("sessions", "fork", session), ("exec", "go on", "--fork", session)):
+            run = mcode.run(*command).check(74)
+            assert "full" in run.err or "space" in run.err
+        (mcode.data / "hog").unlink()
+        mcode.run("sessions", "list").check()
+        check_nothing_is_left(mcode, session)
+        peer.script(say("on"))
+        mcode.exec("go on", "--fork", session).check()
+        assert not peer.last.violations
