@@ -44,7 +44,7 @@ async def read_inherited(
 
 async def _find(store: Store, sessions_dir: str, invocation: Invocation, workspace: str) -> Found:
     if invocation.fork == LATEST:
-        return await finding.find_latest(store, workspace, sessions_dir)
+        return await finding.find_latest(store, workspace, sessions_dir, "--fork latest")
     named = invocation.fork or invocation.side_of
     assert named is not None
     return await finding.find_named(store, named)

@@ -82,10 +82,10 @@ async def find_exact(store: Store, text: str) -> Session:
     return await store.read(lambda: _named(text))
 
 
-async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
+async def find_latest(store: Store, workspace: str, sessions_dir: str, flag: str = "--continue") -> Found:
     """The visible, unarchived conversation of a workspace, or of a worktree, with the newest turn.
 
-    One whose history has vanished from disk is passed over with a notice.
+    One whose history has vanished from disk is passed over with a notice.  `flag` asks for it.
     Raises: SessionError `session_not_found` when there is none.
     """
     found = await _find_in_worktree(store, workspace, sessions_dir)
@@ -106,7 +106,7 @@ async def find_latest(store: Store, workspace: str, sessions_dir: str) -> Found:
             lost = f" (of {len(gone)} the history is gone)" if gone else ""
             raise SessionError(
                 f"there is no session to continue in {workspace}{lost}; "
-                "run without --continue, or name one with --session"
+                f"run without {flag}, or name one by its id"
             )
         limit *= 8
 

@@ -149,7 +149,7 @@ CREATE TRIGGER session_sealed AFTER UPDATE OF deleting_by ON sessions
 """
 
 # Sessions that were there have no purpose and go on with their own prompt cache.
-_M007_OPERATIONS = """
+_M005_OPERATIONS = """
 ALTER TABLE sessions ADD COLUMN purpose TEXT;
 ALTER TABLE sessions ADD COLUMN cache_key TEXT;
 CREATE TABLE operations (
@@ -163,7 +163,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
     ("0003_queue", _M003_QUEUE),
     ("0004_deletions", _M004_DELETIONS),
-    ("0007_operations", _M007_OPERATIONS),
+    ("0005_operations", _M005_OPERATIONS),
 )
 
 VERSION = len(MIGRATIONS)
