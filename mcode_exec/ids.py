@@ -48,6 +48,11 @@ def new_owner_token() -> str:
     return "own_" + _uuid_hex()
 
 
+def new_rewind_id() -> str:
+    """A rewind; names the generation that it archives."""
+    return "rwd_" + _uuid_hex()
+
+
 def new_item_id() -> str:
     """A queue item."""
     return "qi_" + _uuid_hex()
@@ -120,6 +125,11 @@ def is_item_prefix(text: str) -> bool:
 def is_message_prefix(text: str) -> bool:
     """Whether `text` may name a message of a session: at least the first 8 of its hex digits."""
     return _MESSAGE_PREFIX.fullmatch(text) is not None
+
+
+def is_user_message_id(text: str) -> bool:
+    """Whether a message of this id was said by a person (or for one)."""
+    return text.startswith(_USER_MESSAGE)
 
 
 def item_id(message_id: str, block_index: int) -> str:

@@ -77,6 +77,10 @@ def _lines(report: Report) -> list[str]:
     if report.undone:
         gone = counted(len(report.undone), "session")
         lines.append(f"{gone} that had been begun for a turn taken away again: {', '.join(report.undone)}")
+    if report.rewound:
+        lines.append(
+            f"{counted(len(report.rewound), 'rewind')} made to an end: session {', '.join(report.rewound)}"
+        )
     if report.unfinished:
         left = ", ".join(one.session_id for one in report.unfinished)
         lines.append(f"{counted(len(report.unfinished), 'deletion')} not finished: session {left}")

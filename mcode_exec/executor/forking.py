@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
@@ -215,24 +214,15 @@ async def _undo_quietly(runtime: Runtime, operation: Operation) -> None:
         pass  # what went wrong before is the news; the next start finds the manifest
 
 
-async def finish_operations(
-    runtime: Runtime, session_ids: Sequence[str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Bring to an end what dead processes had begun: ids of sessions that are whole now, and of those that went."""
-    finished: list[str] = []
-    gone: list[str] = []
-    for session_id in session_ids:
-        operation = await operations.take_over(runtime.store, runtime.owner, runtime.clock, session_id)
-        if operation is None:
-            continue
-        try:
-            is_whole = await _finish(runtime, operation)
-            if not is_whole:
-                await undo(runtime, operation)
-        except McodeError:
-            continue  # its manifest stays, and with it our name: the start after us tries again
-        (finished if is_whole else gone).append(session_id)
-    return tuple(finished), tuple(gone)
+async def finish(runtime: Runtime, operation: Operation) -> bool:
+    """Bring to an end what a dead process had begun; whether the session is whole now, and not gone.
+
+    Raises: McodeError; its manifest stays then, and with it our name: the start after us tries again.
+    """
+    is_whole = await _finish(runtime, operation)
+    if not is_whole:
+        await undo(runtime, operation)
+    return is_whole
 
 
 async def _finish(runtime: Runtime, operation: Operation) -> bool:

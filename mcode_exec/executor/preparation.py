@@ -96,6 +96,8 @@ class Prepared:
         self.notices = tuple(notices)
         #: the session made for this turn was removed again
         self.is_dropped = False
+        #: the session's last prompt was taken back for it
+        self.has_rewound = False
 
 
 async def prepare(

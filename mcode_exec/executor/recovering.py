@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mcode_exec.errors import McodeError
+from mcode_exec.executor.finishing import Finished, finish_operations
 from mcode_exec.turns.recovery import FIRST, Place, recover
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
     #: sessions that a dead process had begun to make: those that are whole now, and those that are gone
     made: tuple[str, ...] = ()
     undone: tuple[str, ...] = ()
+    #: sessions whose rewind, or the way back from one, a dead process had begun
+    rewound: tuple[str, ...] = ()
 
     def __add__(self, other: Report) -> Report:
         return Report(
@@ -60,6 +63,7 @@ class Report(Struct, frozen=True, kw_only=True, rename="camel"):
             unfinished=self._still_unfinished(other),
             made=(*self.made, *other.made),
             undone=(*self.undone, *other.undone),
+            rewound=(*self.rewound, *other.rewound),
         )
 
     def _still_unfinished(self, later: Report) -> tuple[Unfinished, ...]:
@@ -86,12 +90,9 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         from mcode_exec.executor.deletion import finish_deletions
 
         deleted, unfinished = await finish_deletions(runtime, found.deleting)
-    made: tuple[str, ...] = ()
-    undone: tuple[str, ...] = ()
+    finished = Finished()
     if found.making:
-        from mcode_exec.executor.forking import finish_operations
-
-        made, undone = await finish_operations(runtime, found.making)
+        finished = await finish_operations(runtime, found.making)
     report = Report(
         turns=found.turns,
         sessions=found.sessions,
@@ -102,8 +103,9 @@ async def recover_batch(runtime: Runtime, place: Place = FIRST) -> tuple[Report,
         strays=strays,
         deleting=deleted,
         unfinished=unfinished,
-        made=made,
-        undone=undone,
+        made=finished.made,
+        undone=finished.undone,
+        rewound=finished.rewound,
     )
     return report, found.then
 

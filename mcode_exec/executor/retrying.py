@@ -160,6 +160,9 @@ async def plan_retry(
             mode="none", session_id=session.id, receipt=last, why="it is being deleted",
             code=SessionDeletingError.code,
         )  # fmt: skip
+    if session.revert is not None:
+        why = f"its last prompt was taken back; `mcode sessions rewind {session.id} --undo` brings it back"
+        return Retry(mode="none", session_id=session.id, receipt=last, why=why)
     if lock is not None and is_alive(lock.owner) and not is_expired(lock, boot_id=boot_id, clock=clock):
         return Retry(mode="busy", session_id=session.id, receipt=last, lock=lock)
     # read after the look at the lock: a turn that begins later is refused by `policy`

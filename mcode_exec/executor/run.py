@@ -61,6 +61,8 @@ async def run_invocation(
                     return left.result
             prepared = await _abortable(_prepare(runtime, invocation, sink, deadline, delivery, given), abort)
             made.append(prepared)
+            if invocation.edits_last:
+                await _take_back(runtime, prepared)
             admission = await _abortable(submission.submit(runtime, prepared, invocation, sink, abort), abort)
         except _Stopped:
             # A submission that was cut off may have been admitted all the same: admission has given that up.
@@ -99,8 +101,24 @@ async def run_invocation(
             await _leave_nothing(runtime, prepared)
 
 
+async def _take_back(runtime: Runtime, prepared: Prepared) -> None:
+    """Take the session's last prompt back; an abort waits for that, which takes some milliseconds."""
+    from mcode_exec.executor.rewinding import rewind
+    from mcode_exec.sessions.rewinding import LAST
+
+    await rewind(runtime, prepared.choice.session, LAST, prepared.redactor)
+    prepared.has_rewound = True
+
+
 async def _leave_nothing(runtime: Runtime, prepared: Prepared) -> None:
-    """A session that took several steps to make goes again where no turn was admitted in it."""
+    """What was made, or taken back, for a turn that was not admitted is as it was before."""
+    if prepared.has_rewound:
+        from mcode_exec.executor.rewinding import rewind
+
+        try:
+            await rewind(runtime, prepared.choice.session, None, prepared.redactor)
+        except McodeError:
+            pass  # another turn runs there already; what was taken back is kept in `snapshots/`
     if prepared.choice.operation is not None:
         try:
             await submission.drop(runtime, prepared)

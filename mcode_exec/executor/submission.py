@@ -186,7 +186,12 @@ def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
         raise SessionError(f"the turn was refused: {rejected.detail}", code="turn_refused")
     if rejected.reason not in BUSY:
         raise InvocationError(f"the turn was refused: {rejected.reason}")
-    who = "earlier prompts stand in its line" if rejected.holder is None else holder_line(rejected.holder)
+    if rejected.holder is not None:
+        who = holder_line(rejected.holder)
+    elif rejected.reason == "session-mutating":
+        who = "a process that changed it has died, and what it left is not cleared up yet"
+    else:
+        who = "earlier prompts stand in its line"
     look = f"queue list {session_id}" if rejected.holder is None else f"sessions watch {session_id}"
     waits = "" if request.source == "retry" else "--when-busy wait waits for it, "
     raise BusyError(

@@ -146,3 +146,5 @@ class GenerationHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: snapshot file it came from and why; None for the first generation
     snapshot: str | None = None
     reason: str | None = None
+    #: after a rewind: how many of its records came along
+    kept: int | None = None

@@ -58,6 +58,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
     fork_at: str | None = None
     #: the session that this is a side conversation of
     side_of: str | None = None
+    #: the session's last prompt is taken back before the turn, and comes back if none is admitted
+    edits_last: bool = False
     #: a new session gets a git worktree of its own, on that branch or one that is made up
     worktree: bool = False
     worktree_branch: str | None = None

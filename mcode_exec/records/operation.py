@@ -1,9 +1,10 @@
-"""Sessions that are made in several steps, and the manifest that says how far that has come.
+"""Work on a session that takes several steps, and the manifest that says how far that has come.
 
 A session that begins with another one's history, or in a worktree of its own,
 is more than one row: files, rows and a checkout must all be there before anybody
-sees it.  The manifest stands in the store from the first step to the last, so
-that whoever comes after a death knows what there is, and what to do about it.
+sees it.  A rewind changes a file and the rows that are made of it.  The manifest
+stands in the store from the first step to the last, so that whoever comes after
+a death knows what there is, and what to do about it.
 """
 
 from __future__ import annotations
@@ -43,21 +44,35 @@ class WorktreePlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     below: str | None = None
 
 
+class RewindPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A session's history that goes back to what it was before a message, or forward again."""
+
+    #: first message that is taken back, or that comes back
+    message_id: str
+    #: of the file that is made
+    generation: int
+    #: name of the archived generation below `snapshots/`
+    snapshot: str
+    is_undo: bool = False
+
+
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is being made; everything that the steps need is in it."""
+    """What is being made or changed; everything that the steps need is in it."""
 
     at_ms: int
     #: what the session is once it is whole
-    visibility: Visibility
+    visibility: Visibility = "visible"
     inheritance: Inheritance | None = None
     worktree: WorktreePlan | None = None
+    #: the session is there already, and only this is done to it
+    rewind: RewindPlan | None = None
     #: a session that was asked for itself is brought to its end after a death; one that was made for a turn
     #: goes again, unless the turn was admitted
     is_for_itself: bool = False
 
 
 class Operation(Struct, frozen=True, kw_only=True):
-    """One session that is being made."""
+    """One session that is being made, or changed in steps."""
 
     session_id: str
     #: token of the process that is at it

@@ -9,6 +9,7 @@ A commit that was cancelled goes on to its end; the next one waits for it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -264,13 +265,26 @@ def _complete_call(
         message_rows.put_message(masked(with_result(message, result), redactor))
 
 
+class Projection:
+    """Makes rows of records that stand in history already, in their order; masked like all others."""
+
+    def __init__(self, session_id: str, redactor: Redactor, parent_id: str | None = None) -> None:
+        self._session_id = session_id
+        self._redactor = redactor
+        self._parent_id = parent_id
+        self._open_calls: dict[str, str] = {}
+
+    def write(self, records: Iterable[HistoryRecord]) -> None:
+        """The rows of the next records; inside a write transaction."""
+        for record in records:
+            write_record_rows(record, self._session_id, self._open_calls, self._parent_id, self._redactor)
+            if record.message.role == "user":
+                self._parent_id = record.id
+
+
 def finish_rows(lines: list[Line], session_id: str, history_bytes: int, redactor: Redactor) -> None:
     """Write the rows that a crash left between history and store; inside a write transaction."""
-    open_calls: dict[str, str] = {}
     parent = message_rows.last_message(session_id, "user")
-    parent_id = parent.id if parent else None
-    for line in lines:
-        write_record_rows(line.record, session_id, open_calls, parent_id, redactor)
-        if line.record.message.role == "user":
-            parent_id = line.record.id
+    projection = Projection(session_id, redactor, parent.id if parent else None)
+    projection.write(line.record for line in lines)
     session_rows.update_session(session_id, history_bytes=history_bytes)

@@ -130,21 +130,26 @@ def publish(paths: HistoryPaths, session_id: str, sessions_dir: str, data: bytes
 
     Raises: FileExistsError where there is one; StoreFailedError (source `canonical-history`).
     """
-    manifest = {
-        "format": FORMAT_VERSION,
-        "sessionId": session_id,
-        "createdMs": now_ms,
-        "generation": 1,
-    }
     try:
         make_dirs(paths.directory, os.path.dirname(sessions_dir))
-        replace_file(paths.manifest, _encode(manifest) + b"\n", durable=False)
+        write_manifest(paths, session_id, now_ms, 1)
         fault("after-manifest")
         return replace_file(paths.messages, data, durable=True, is_new=True)
     except FileExistsError:
         raise
     except OSError as error:
         raise _write_failure(paths.messages, error) from error
+
+
+def write_manifest(paths: HistoryPaths, session_id: str, created_ms: int, generation: int) -> None:
+    """Say whose history this is, and which generation stands.  Raises: OSError."""
+    manifest = {
+        "format": FORMAT_VERSION,
+        "sessionId": session_id,
+        "createdMs": created_ms,
+        "generation": generation,
+    }
+    replace_file(paths.manifest, _encode(manifest) + b"\n", durable=False)
 
 
 def open_history(
@@ -242,7 +247,6 @@ def _check_manifest(
     expected = {
         "format": FORMAT_VERSION,
         "sessionId": session_id,
-        "createdMs": loaded.header.at_ms,
         "generation": loaded.header.generation,
     }
     try:
@@ -255,11 +259,11 @@ def _check_manifest(
             raise StoreFailedError(
                 f"{paths.manifest} was written by a newer mcode (format {version}); update mcode"
             )
-        if all(manifest.get(key) == expected[key] for key in ("format", "sessionId", "generation")):
+        if all(manifest.get(key) == value for key, value in expected.items()):
             return
     notices.append(("history.manifest", f"{paths.manifest} disagreed with messages.jsonl and was made anew"))
     try:
-        replace_file(paths.manifest, _encode(expected) + b"\n", durable=False)
+        write_manifest(paths, session_id, loaded.header.at_ms, loaded.header.generation)
     except OSError as error:
         raise _write_failure(paths.manifest, error) from error
 

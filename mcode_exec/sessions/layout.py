@@ -12,6 +12,8 @@ class HistoryPaths(Struct, frozen=True, kw_only=True):
     directory: str
     manifest: str
     messages: str
+    #: earlier generations, never changed again
+    snapshots: str
     attachments: str
     reports: str
     tool_outputs: str
@@ -30,6 +32,7 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         directory=directory,
         manifest=os.path.join(directory, "manifest.json"),
         messages=os.path.join(directory, "messages.jsonl"),
+        snapshots=os.path.join(directory, "snapshots"),
         attachments=os.path.join(directory, "attachments"),
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),

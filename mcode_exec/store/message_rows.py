@@ -267,6 +267,17 @@ def ids_with_prefix(session_id: str, prefix: str) -> list[str]:
     return [str(one) for (one,) in tuples(query)]
 
 
+def delete_behind(session_id: str, first_row: int, limit: int) -> int:
+    """Delete the newest messages of a session, `first_row` being the oldest that goes; how many went."""
+    newest = (
+        Messages.select(Messages.row)
+        .where((Messages.session_id == session_id) & (Messages.row >= first_row))
+        .order_by(Messages.row.desc())
+        .limit(limit)
+    )
+    return int(Messages.delete().where(Messages.row.in_(newest)).execute())
+
+
 def raw_messages_up_to(session_id: str, last_row: int) -> list[tuple[str, bytes]]:
     """(id, encoded DisplayMessage) in order of commitment."""
     return [(one, bytes(data)) for one, data in _UP_TO.tuples(session_id, last_row)]

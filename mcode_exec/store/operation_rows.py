@@ -1,4 +1,4 @@
-"""Rows of `operations`: manifests of sessions that are being made."""
+"""Rows of `operations`: manifests of sessions that are being made, or changed in steps."""
 
 from __future__ import annotations
 
@@ -42,6 +42,21 @@ def find_operation(session_id: str) -> Operation | None:
         ),
         None,
     )
+
+
+_HELD_UP = Statement(
+    lambda session_id: (
+        Operations.select(Operations.session_id)
+        .where((Operations.session_id == session_id) & (Operations.phase != "copied"))
+        .limit(1)
+    ),
+    str,
+)
+
+
+def is_held_up(session_id: str) -> bool:
+    """Whether a session is not whole just now."""
+    return _HELD_UP.exists(session_id)
 
 
 def page_owners(after: str, limit: int) -> list[tuple[str, str]]:

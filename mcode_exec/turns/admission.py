@@ -25,7 +25,14 @@ from mcode_exec.records.turn import (
     Replayed,
     TurnRequest,
 )
-from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import (
+    operation_rows,
+    queue_rows,
+    queue_state_rows,
+    session_rows,
+    signal_rows,
+    turn_rows,
+)
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.fence import Passage, passage
@@ -120,6 +127,9 @@ def _admit(
         return Rejected(reason="item-gone")
     if lock is not None and is_locked:
         return Rejected(reason=REJECTED_BY[lock.kind], holder=lock.holder())
+    if operation_rows.is_held_up(session.id):
+        # Whoever was at it is dead: recovery brings it to its end first.
+        return Rejected(reason="session-mutating")
     passed = passage(request, item, owner, clock, sessions_dir)
     if passed.is_blocked:
         return Rejected(reason="priority-blocked")
@@ -254,6 +264,8 @@ def _session_changes(session: Session, request: TurnRequest, now_ms: int) -> dic
         changes["labels"] = {**session.labels, **request.labels}
     if request.rebind_workspace is not None:
         changes["workspace"] = request.rebind_workspace
+    if session.revert is not None:
+        changes["revert"] = None  # something new stands where the way back began
     if request.leaves_worktree:
         changes["run_location"] = None
     if request.rebind_project_id is not None and request.rebind_project_id != session.project_id:

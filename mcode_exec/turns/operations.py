@@ -1,14 +1,15 @@
-"""Making a session in several steps: its row, its manifest and its lock come and go together.
+"""Making or changing a session in several steps: its manifest and its lock come and go together.
 
-From the first step to the last the session is hidden, and held as for
-maintenance, so that no turn is admitted.  What its steps are the manifest says;
+From the first step to the last the session is held as for maintenance, so that
+no turn is admitted, and one that is being made is hidden.  What its steps are the manifest says;
 who takes them, and what a death leaves to do, is the executor's.  Every
 transaction here looks first whether the operation is still its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from msgspec import structs
 
@@ -21,6 +22,8 @@ from mcode_exec.store.database import Store
 from mcode_exec.store.message_rows import RawMessage
 from mcode_exec.turns.maintenance import maintenance_lock
 from mcode_exec.turns.owner import Owner
+
+T = TypeVar("T")
 
 
 async def begin(
@@ -45,6 +48,34 @@ async def begin(
         return wanted, operation
 
     return await store.write(transaction)
+
+
+async def note(store: Store, owner: Owner, session_id: str, manifest: Manifest) -> Operation:
+    """Note what is about to be done to a session that is held for maintenance by its caller."""
+    operation = Operation(session_id=session_id, owner=owner.token, phase="begun", manifest=manifest)
+    await store.write(lambda: operation_rows.insert_operation(operation))
+    return operation
+
+
+async def change(store: Store, operation: Operation, step: Callable[[], T]) -> T:
+    """A step of it that changes rows, in a transaction of its own.  Raises: LeaseLostError."""
+
+    def transaction() -> T:
+        _check(operation)
+        return step()
+
+    return await store.write(transaction)
+
+
+async def end(store: Store, operation: Operation) -> None:
+    """All is done, or nothing has been: the manifest goes, and with it what we held."""
+
+    def transaction() -> None:
+        _check(operation)
+        operation_rows.delete_operation(operation.session_id)
+        _unlock(operation)
+
+    await store.write(transaction)
 
 
 async def advance(store: Store, operation: Operation, phase: Phase) -> Operation:
@@ -121,7 +152,7 @@ def _check(operation: Operation) -> None:
 
 def _lost(operation: Operation) -> LeaseLostError:
     return LeaseLostError(
-        f"session {operation.session_id} was still being made, and another process has ended that"
+        f"session {operation.session_id} was still being worked on, and another process has ended that"
     )
 
 

@@ -1,0 +1,200 @@
+"""`mcode sessions rewind` and what a killed one leaves: a session goes back to before a prompt, or forward again.
+
+The file decides: once the new generation stands in the place of the old one the
+rewind has happened, and rows are made to agree with it, by this process or by
+the next; before that nothing has changed.  What it cost stays in `mcode usage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from mcode_exec.errors import McodeError, SessionDeletingError, SessionError
+from mcode_exec.executor.inspect import opened
+from mcode_exec.faults import fault
+from mcode_exec.ids import new_rewind_id
+from mcode_exec.records.history import HistoryRecord
+from mcode_exec.records.operation import Manifest, Operation
+from mcode_exec.records.session import Session
+from mcode_exec.redaction import Redactor, secret_values
+from mcode_exec.sessions import finding, rewinding
+from mcode_exec.sessions.commit import Projection, finish_rows
+from mcode_exec.sessions.layout import HistoryPaths, history_paths
+from mcode_exec.sessions.rewinding import Rewound
+from mcode_exec.store import message_rows, session_rows, turn_rows
+from mcode_exec.turns import operations
+from mcode_exec.turns.maintenance import maintenance
+
+if TYPE_CHECKING:
+    from mcode_exec.executor.runtime import Runtime
+
+_BATCH = 1000  # display messages per transaction
+
+
+class RewoundSession(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a rewind, or the undoing of one, has changed."""
+
+    session_id: str
+    #: first message that was taken back, or brought back
+    message_id: str
+    #: its words
+    prompt: str
+    #: messages of people and the model that went or came
+    messages: int
+    turns: int
+    is_undo: bool
+
+
+async def rewind_session(
+    data_dir: str | None, env: Mapping[str, str], name: str, to: str | None
+) -> RewoundSession:
+    """Take a prompt and all after it back (`to`: a message's id, a prefix of it or `last`); None: undo the last rewind.
+
+    Raises: SessionError, BusyError where a turn runs, HistoryCorruptError, StoreFailedError, StoreBusyError.
+    """
+    async with opened(data_dir, env) as runtime:
+        session = (await finding.find_named(runtime.store, name)).session
+        return await rewind(runtime, session, to, Redactor(secret_values(env)))
+
+
+async def rewind(runtime: Runtime, session: Session, to: str | None, redactor: Redactor) -> RewoundSession:
+    """As `rewind_session`, in an open runtime."""
+    if session.deleting_by is not None:
+        raise SessionDeletingError(session.id)
+    if session.runtime != "pi-agent":
+        raise SessionError(f"session {session.id} has no history of its own yet; run it once before")
+    paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
+    async with maintenance(runtime.store, runtime.owner, session.id, runtime.clock):
+        now_ms = runtime.clock.now_ms()
+
+        def look() -> tuple[bytes, Rewound]:
+            data, loaded = rewinding.load(paths, session.id)
+            if to is None:
+                return data, rewinding.forward(paths, loaded, session.id, now_ms)
+            return data, rewinding.back(loaded, session.id, to, new_rewind_id(), now_ms)
+
+        await _catch_up(runtime, session, paths, redactor)
+        data, rewound = await runtime.store.on_thread(look)
+        manifest = Manifest(at_ms=now_ms, rewind=rewound.plan)
+        operation = await operations.note(runtime.store, runtime.owner, session.id, manifest)
+        fault("after-rewind-begun")
+        try:
+            if not rewound.plan.is_undo:
+                await runtime.store.on_thread(lambda: rewinding.archive(paths, rewound.plan, data))
+                fault("after-rewind-archive")
+            await runtime.store.on_thread(lambda: rewinding.put(paths, rewound, session.created_ms))
+        except McodeError:
+            await _undo(runtime, operation, paths)
+            raise
+        fault("after-rewind-put")
+        await _agree(runtime, operation, session, paths, redactor)
+    said = [record for record in rewound.moved if record.message.role != "tool"]
+    return RewoundSession(
+        session_id=session.id,
+        message_id=rewound.plan.message_id,
+        prompt=rewound.prompt,
+        messages=len({record.id for record in said}),
+        turns=len({record.turn_id for record in said}),
+        is_undo=rewound.plan.is_undo,
+    )
+
+
+async def _catch_up(runtime: Runtime, session: Session, paths: HistoryPaths, redactor: Redactor) -> None:
+    """Write the rows that a turn which died has left to be written: what stays must have its own."""
+    data, loaded = await runtime.store.on_thread(lambda: rewinding.load(paths, session.id))
+    beyond = [line for line in loaded.lines if line.end > session.history_bytes]
+    if beyond:
+        size = len(data) - len(loaded.torn_tail)
+        await runtime.store.write(lambda: finish_rows(beyond, session.id, size, redactor))
+
+
+async def finish(runtime: Runtime, operation: Operation) -> bool:
+    """Bring to an end what a dead process had begun; whether the rewind has happened.  Raises: McodeError."""
+    plan = operation.manifest.rewind
+    assert plan is not None
+    session = await runtime.store.read(lambda: session_rows.find_session(operation.session_id))
+    if session is None or session.deleting_by is not None:
+        await operations.end(runtime.store, operation)
+        return False
+    paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
+    _, loaded = await runtime.store.on_thread(lambda: rewinding.load(paths, session.id))
+    if not rewinding.is_put(loaded, plan):
+        await _undo(runtime, operation, paths)
+        return False
+    await _agree(runtime, operation, session, paths, Redactor(secret_values(runtime.env)))
+    return True
+
+
+async def _undo(runtime: Runtime, operation: Operation, paths: HistoryPaths) -> None:
+    """Nothing has changed but that there may be an archive; unless the new generation stands already."""
+    plan = operation.manifest.rewind
+    assert plan is not None
+
+    def clear() -> bool:
+        _, loaded = rewinding.load(paths, operation.session_id)
+        if rewinding.is_put(loaded, plan):
+            return False  # the next start makes the rows agree
+        if not plan.is_undo:
+            rewinding.forget(paths, plan)
+        return True
+
+    if await runtime.store.on_thread(clear):
+        await operations.end(runtime.store, operation)
+
+
+async def _agree(
+    runtime: Runtime, operation: Operation, session: Session, paths: HistoryPaths, redactor: Redactor
+) -> None:
+    """Make rows agree with the history as it stands, and let the session go."""
+    store, plan = runtime.store, operation.manifest.rewind
+    assert plan is not None
+    data, loaded = await store.on_thread(lambda: rewinding.load(paths, session.id))
+    records = [line.record for line in loaded.lines]
+    if plan.is_undo:
+        first = next(at for at, record in enumerate(records) if record.id == plan.message_id)
+        projection = Projection(session.id, redactor)
+        for start in range(first, len(records), _BATCH):
+            part = records[start : start + _BATCH]
+            await operations.change(store, operation, partial(projection.write, part))
+            fault("after-rewind-rows")
+    else:
+        row = await store.read(lambda: message_rows.row_of(session.id, plan.message_id))
+        if row is not None:
+            delete = partial(message_rows.delete_behind, session.id, row, _BATCH)
+            while await operations.change(store, operation, delete):
+                fault("after-rewind-rows")
+    size = len(data) - len(loaded.torn_tail)
+
+    def last() -> None:
+        session_rows.update_session(
+            session.id,
+            history_bytes=size,
+            status="idle",
+            error_code=None,
+            error_message=None,
+            error_source=None,
+            revert=None if plan.is_undo else plan.message_id,
+            last_turn_id=_newest_turn(records),
+            updated_ms=runtime.clock.now_ms(),
+        )
+
+    await operations.change(store, operation, last)
+    fault("after-rewind-agreed")
+    await operations.end(store, operation)
+
+
+def _newest_turn(records: Sequence[HistoryRecord]) -> str | None:
+    """The newest turn of this session that the history has something of; inside a transaction."""
+    seen: set[str] = set()
+    for record in reversed(records):
+        if record.copied_from is not None:
+            return None  # it ran in the session that this one is a fork of
+        if record.turn_id not in seen:
+            seen.add(record.turn_id)
+            if turn_rows.find_receipt(record.turn_id) is not None:
+                return record.turn_id
+    return None

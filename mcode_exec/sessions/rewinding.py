@@ -1,0 +1,198 @@
+"""Rewinding a history: what goes, the archive of what was, and the generation that takes its place.
+
+A generation is never changed: what a rewind takes back stays in `snapshots/`, and
+the new generation says in its header where it came from and how many records
+came along.  As long as it has no more than these, the rewind can be undone.
+These functions block, and run while the session is held for maintenance.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from mcode_exec.errors import HistoryCorruptError, SessionError, StoreFailedError
+from mcode_exec.faults import fault
+from mcode_exec.ids import is_message_prefix, is_user_message_id
+from mcode_exec.records.history import GenerationHeader, HistoryRecord, TextBlock
+from mcode_exec.records.operation import RewindPlan
+from mcode_exec.sessions.files import make_dirs, read_file, replace_file
+from mcode_exec.sessions.history import write_manifest
+from mcode_exec.sessions.layout import HistoryPaths
+from mcode_exec.sessions.lines import Loaded, parse, serialise
+
+#: names the last prompt of a person
+LAST = "last"
+REWIND = "rewind"
+UNDO = "rewind-undo"
+
+
+class Rewound(Struct, frozen=True, kw_only=True):
+    """A history before and after."""
+
+    plan: RewindPlan
+    header: GenerationHeader
+    #: what the history holds afterwards
+    records: tuple[HistoryRecord, ...]
+    #: what goes, or comes back
+    moved: tuple[HistoryRecord, ...]
+
+    @property
+    def prompt(self) -> str:
+        """The words of the message that was named."""
+        return "\n".join(
+            block.text
+            for block in self.moved[0].message.content
+            if isinstance(block, TextBlock) and not block.synthetic
+        )
+
+
+def load(paths: HistoryPaths, session_id: str) -> tuple[bytes, Loaded]:
+    """The history as it stands.  Raises: SessionError where there is none, HistoryCorruptError, StoreFailedError."""
+    try:
+        data = read_file(paths.messages)
+    except FileNotFoundError:
+        raise SessionError(
+            f"session {session_id} has no history: there is nothing to take back", code="nothing_to_rewind"
+        ) from None
+    except OSError as error:
+        raise StoreFailedError(f"{paths.messages} cannot be read: {error.strerror}") from error
+    loaded = parse(data, paths.messages)
+    if loaded.header.session_id != session_id:
+        raise HistoryCorruptError(
+            f"{paths.messages} belongs to session {loaded.header.session_id}, not to {session_id}",
+            path=paths.messages,
+        )
+    return data, loaded
+
+
+def back(loaded: Loaded, session_id: str, name: str, operation_id: str, now_ms: int) -> Rewound:
+    """The history up to the user message that `name` names (its id, a unique prefix, or `last`), without it.
+
+    Raises: SessionError.
+    """
+    records = [line.record for line in loaded.lines]
+    message_id = _named(records, session_id, name)
+    at = next(at for at, record in enumerate(records) if record.id == message_id)
+    plan = RewindPlan(
+        message_id=message_id,
+        generation=loaded.header.generation + 1,
+        snapshot=f"g{loaded.header.generation:012d}--{operation_id}.jsonl",
+    )
+    header = GenerationHeader(
+        generation=plan.generation,
+        session_id=session_id,
+        at_ms=now_ms,
+        snapshot=plan.snapshot,
+        reason=REWIND,
+        kept=at,
+    )
+    return Rewound(plan=plan, header=header, records=tuple(records[:at]), moved=tuple(records[at:]))
+
+
+def forward(paths: HistoryPaths, loaded: Loaded, session_id: str, now_ms: int) -> Rewound:
+    """The history as it was before the rewind that is its newest change.
+
+    Raises: SessionError where it is not, or where the archive is not what it was; HistoryCorruptError.
+    """
+    header = loaded.header
+    if header.reason != REWIND or header.snapshot is None or header.kept is None:
+        raise SessionError(f"session {session_id} has no rewind that could be undone", code="nothing_to_undo")
+    if len(loaded.lines) != header.kept:
+        raise SessionError(
+            f"session {session_id} has gone on since its last rewind, which cannot be undone any more; "
+            f"what it took back is kept in {os.path.join(paths.snapshots, header.snapshot)}",
+            code="rewind_superseded",
+        )
+    path = os.path.join(paths.snapshots, os.path.basename(header.snapshot))
+    try:
+        before = parse(read_file(path), path)
+    except OSError as error:
+        raise SessionError(
+            f"the rewind cannot be undone: {path} cannot be read ({error.strerror})", code="nothing_to_undo"
+        ) from error
+    records = tuple(line.record for line in before.lines)
+    if before.header.session_id != session_id or len(records) <= header.kept:
+        raise SessionError(f"the rewind cannot be undone: {path} is not what it took back")
+    moved = records[header.kept :]
+    plan = RewindPlan(
+        message_id=moved[0].id, generation=header.generation + 1, snapshot=header.snapshot, is_undo=True
+    )
+    made = GenerationHeader(
+        generation=plan.generation, session_id=session_id, at_ms=now_ms, snapshot=plan.snapshot, reason=UNDO
+    )
+    return Rewound(plan=plan, header=made, records=records, moved=moved)
+
+
+def _named(records: Sequence[HistoryRecord], session_id: str, name: str) -> str:
+    """The id of a prompt or of words to a running turn that can be taken back."""
+    said = [
+        record.id for record in records if record.message.role == "user" and is_user_message_id(record.id)
+    ]
+    if name == LAST:
+        asked = [record.id for record in records if record.id in set(said) and record.steered_by is None]
+        if not asked:
+            raise SessionError(
+                f"session {session_id} has no prompt that could be taken back", code="nothing_to_rewind"
+            )
+        return asked[-1]
+    found = {one for one in said if one == name or (is_message_prefix(name) and one.startswith(name))}
+    if len(found) == 1:
+        return found.pop()
+    if found:
+        raise SessionError(
+            f"several messages of session {session_id} start with {name}; give more of its digits"
+        )
+    is_other = any(record.id.startswith(name) for record in records)
+    what = "no message of a person" if is_other else "no message of this session's history"
+    raise SessionError(
+        f"{name} is {what}: only those can be taken back; "
+        f"`mcode sessions show {session_id} --output-format json` shows their ids",
+        code="message_not_found",
+    )
+
+
+def archive(paths: HistoryPaths, plan: RewindPlan, data: bytes) -> None:
+    """Keep the bytes of a generation as they are, before another takes its place.
+
+    They are a file of their own: whoever still has the old one open finds it without a name, and writes nothing.
+    Raises: StoreFailedError.
+    """
+    path = os.path.join(paths.snapshots, plan.snapshot)
+    try:
+        make_dirs(paths.snapshots, os.path.dirname(paths.directory))
+        os.close(replace_file(path, data, durable=True))
+    except OSError as error:
+        raise StoreFailedError(
+            f"{path} could not be written: {error.strerror}; nothing was changed"
+        ) from error
+
+
+def forget(paths: HistoryPaths, plan: RewindPlan) -> None:
+    """Remove the archive of a rewind that did not happen."""
+    try:
+        os.unlink(os.path.join(paths.snapshots, plan.snapshot))
+    except OSError:
+        pass  # it costs room, and says nothing wrong
+
+
+def put(paths: HistoryPaths, rewound: Rewound, created_ms: int) -> int:
+    """Make the new generation the session's history, and make that survive power loss; its size in bytes.
+
+    `created_ms` is the session's.  Raises: StoreFailedError.
+    """
+    data = serialise(rewound.header, rewound.records)
+    try:
+        os.close(replace_file(paths.messages, data, durable=True))
+        fault("after-rewind-file")
+        write_manifest(paths, rewound.header.session_id, created_ms, rewound.header.generation)
+    except OSError as error:
+        raise StoreFailedError(f"{paths.messages} could not be written: {error.strerror}") from error
+    return len(data)
+
+
+def is_put(loaded: Loaded, plan: RewindPlan) -> bool:
+    """Whether the history is the one that a rewind was to make."""
+    return loaded.header.generation == plan.generation and loaded.header.snapshot == plan.snapshot
