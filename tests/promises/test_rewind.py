@@ -100,11 +100,12 @@ def test_a_failed_turn_that_is_taken_back_leaves_the_session_idle(mcode: Mcode, 
 
 
 def test_words_to_a_running_turn_can_be_taken_back_and_last_is_the_prompt(mcode: Mcode, peer: Peer) -> None:
-    peer.script(call("bash", {"command": "sleep 1"}), say("done"))
+    peer.script(call("bash", {"command": "until [ -e go ]; do sleep 0.1; done"}), say("done"))
     running = mcode.start("exec", "do it", *JSON)
     peer.wait_for(1)
     (session,) = (row["id"] for row in mcode.query("SELECT id FROM sessions"))
     mcode.run("steer", session, "and this").check()
+    (mcode.workspace / "go").touch()
     running.finish().check()
     do_it, and_this = prompts(mcode, session)
     assert rewind(mcode, session, "--to", and_this)["prompt"] == "and this"
