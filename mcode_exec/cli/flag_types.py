@@ -114,6 +114,9 @@ class Label(click.ParamType):  # type: ignore[type-arg]
         key, equals, content = text_of_argument(value, _name_of(param)).partition("=")
         if not equals or not key.strip():
             self.fail(f"{value!r} is not KEY=VALUE.", param, ctx)
+        from mcode_exec.records.labels import check_label
+
+        check_label(key.strip(), content)
         return key.strip(), content
 
 

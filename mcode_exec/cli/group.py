@@ -17,6 +17,7 @@ _COMMANDS = {
     "abort": "abort_command",
     "queue": "queue_command",
     "sessions": "sessions_command",
+    "projects": "projects_command",
     "models": "models_command",
     "usage": "usage_command",
     "doctor": "doctor_command",

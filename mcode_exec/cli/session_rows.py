@@ -44,6 +44,7 @@ _FIELDS: dict[str, Callable[[Session], Any]] = {
     "forkedAt": lambda session: session.forked_at,
     "worktree": _worktree,
     "labels": lambda session: session.labels,
+    "permission": lambda session: session.permission,
     "visibility": lambda session: session.visibility,
     "createdMs": lambda session: session.created_ms,
     "updatedMs": lambda session: session.updated_ms,

@@ -10,12 +10,17 @@ import os
 
 import click
 
+from mcode_exec.cli.archive_command import archive, unarchive
 from mcode_exec.cli.btw_command import btw
+from mcode_exec.cli.create_command import create
 from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.edit_last_command import edit_last
 from mcode_exec.cli.flag_types import SESSION_ID, Count
 from mcode_exec.cli.fork_command import fork
+from mcode_exec.cli.label_command import label
 from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
+from mcode_exec.cli.prune_command import prune
+from mcode_exec.cli.rename_command import rename
 from mcode_exec.cli.rewind_command import rewind
 from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell_deletions
 from mcode_exec.cli.watch_command import watch
@@ -29,11 +34,17 @@ def command() -> None:
 
 
 command.add_command(watch)
+command.add_command(create)
+command.add_command(rename)
+command.add_command(label)
+command.add_command(archive)
+command.add_command(unarchive)
 command.add_command(delete)
 command.add_command(fork)
 command.add_command(btw)
 command.add_command(rewind)
 command.add_command(edit_last)
+command.add_command(prune)
 
 
 @command.command("list", short_help="Sessions of this workspace, newest first.")

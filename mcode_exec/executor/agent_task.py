@@ -36,8 +36,7 @@ def agent_task(
     """
     model = prepared.model
     hidden: frozenset[str] = frozenset()
-    drainer = prepared.drainer_rules
-    if prepared.rules.may_hide or (drainer is not None and drainer.may_hide):
+    if any(rules.may_hide for rules in (prepared.rules, *prepared.other_rules)):
         hidden = frozenset(name for name in prepared.settings.tools if judge().hides(_permission_of(name)))
     offered = [name for name in prepared.settings.tools if name not in hidden]
     tools = registry.schemas(offered) if model.info.takes_tools else ()

@@ -117,9 +117,19 @@ async def _state(runtime: Runtime, session_id: str) -> Outcome:
     return "kept" if session.deleting_by is None else "deleting"
 
 
-async def _delete(runtime: Runtime, session_id: str, *, wait_s: float, told: Told) -> None:
+async def delete_unless(runtime: Runtime, session_id: str, check: deletion.Check) -> None:
+    """Delete a session unless `check`, which is asked in the transaction that seals it, raises; nothing is stopped.
+
+    Raises: what `check` raises; SessionError, BusyError, StoreFailedError, StoreBusyError.
+    """
+    await _delete(runtime, session_id, wait_s=0.0, told=lambda _one: None, check=check)
+
+
+async def _delete(
+    runtime: Runtime, session_id: str, *, wait_s: float, told: Told, check: deletion.Check | None = None
+) -> None:
     store, owner, clock = runtime.store, runtime.owner, runtime.clock
-    sealed = await deletion.seal(store, owner, session_id, clock)
+    sealed = await deletion.seal(store, owner, session_id, clock, check)
     fault("after-seal")
     try:
         for session in sealed:

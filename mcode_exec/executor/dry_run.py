@@ -131,8 +131,20 @@ async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict
             "sources": settings.config.sources,
         },
         "tools": list(plan.settings.tools) if found.info.takes_tools else [],
-        "permission": {"preset": plan.preset, "rules": Judge(plan.rules, scope).describe()},
+        "permission": {
+            "preset": plan.preset,
+            "rules": Judge(plan.rules, scope).describe(),
+            **_inherited(plan, scope),
+        },
     }
+
+
+def _inherited(plan: TurnPlan, scope: Scope) -> dict[str, Any]:
+    """The rules of the sessions above this one, where there are any."""
+    layers = [
+        {"preset": rules.preset, "rules": Judge(rules, scope).describe()} for rules in plan.parent_rules
+    ]
+    return {"inherited": layers} if layers else {}
 
 
 async def _given(invocation: Invocation, prompt: Prompt | None) -> Input:

@@ -39,6 +39,7 @@ from mcode_exec.records.session import Project, Session
 from mcode_exec.records.turn import TurnRequest
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import making
+from mcode_exec.sessions.titles import title_in
 from mcode_exec.store import session_rows
 from mcode_exec.turns.requests import project_scope, session_scope
 from mcode_exec.workspace import git
@@ -65,6 +66,7 @@ class Prepared:
         preset: Preset,
         rules: RuleSet,
         drainer_rules: RuleSet | None,
+        parent_rules: tuple[RuleSet, ...],
         base_prompt: str | None,
         choice: Choice,
         git_root: str | None,
@@ -82,8 +84,8 @@ class Prepared:
         self.fallbacks = fallbacks
         self.preset = preset
         self.rules = rules
-        #: of the process that delivers this from the queue: the stricter of both count
-        self.drainer_rules = drainer_rules
+        #: of the sessions above this one, and of the process that delivers it from the queue: the strictest count
+        self.other_rules = (*parent_rules, *(() if drainer_rules is None else (drainer_rules,)))
         #: text of --system-prompt-file
         self.base_prompt = base_prompt
         self.choice = choice
@@ -158,11 +160,10 @@ async def prepare(
         fallbacks=tuple((model, kept.level) for model, kept in fallbacks),
         preset=plan.preset,
         rules=plan.rules,
-        drainer_rules=_drainer_rules(delivery, plan)
-        if delivery is not None
-        else None
+        drainer_rules=None if delivery is None else _drainer_rules(delivery, plan),
+        parent_rules=plan.parent_rules
         if invocation.side_of is None
-        else _parent_rules(invocation, plan),
+        else (_parent_rules(invocation, plan), *plan.parent_rules),
         base_prompt=given.base_prompt,
         choice=choice,
         git_root=git.find_root(choice.directory),
@@ -231,11 +232,12 @@ def _new_session(
     redactor: Redactor,
 ) -> Session:
     now_ms = runtime.clock.now_ms()
+    given = title_in(redactor.text(invocation.title or ""))
     origin = None if plan.source is None else plan.source.session
-    if origin is not None and invocation.title is None and invocation.side_of is None:
+    if origin is not None and given is None and invocation.side_of is None:
         title, is_default = making.forked_title(origin.title), False
     else:
-        title, is_default = making.title_of(redactor.text(invocation.title or prompt.text), now_ms)
+        title, is_default = making.title_of(given or redactor.text(prompt.text), now_ms)
     session = making.new_session(
         project_id=project.id,
         workspace=workspace,
@@ -338,9 +340,15 @@ def _request_of(delivery: Delivery, choice: Choice, redactor: Redactor) -> TurnR
         claim_token=item.claim_token,
         request_id=payload.request_id,
         request_scope=payload.request_scope,
-        title=None if payload.title is None else redactor.text(payload.title),
+        title=None if payload.title is None else title_in(redactor.text(payload.title)),
+        prompt_title=_prompt_title(choice.session, prompt_of(item), redactor),
         labels=dict(payload.labels),
     )
+
+
+def _prompt_title(session: Session, prompt: Prompt, redactor: Redactor) -> str | None:
+    """What a session is called from now on that nobody has said anything to yet."""
+    return title_in(redactor.text(prompt.text)) if session.title_is_default else None
 
 
 def _request(
@@ -361,7 +369,8 @@ def _request(
         clears_paused=invocation.paused_queue == "clear",
         request_id=request_id,
         request_scope=scope if request_id is not None else None,
-        title=None if invocation.title is None else redactor.text(invocation.title),
+        title=None if invocation.title is None else title_in(redactor.text(invocation.title)),
+        prompt_title=None if retry is not None else _prompt_title(session, prompt, redactor),
         labels=dict(invocation.labels),
         rebind_workspace=choice.workspace if choice.is_rebound else None,
         rebind_project_id=choice.project.id if choice.is_rebound else None,

@@ -133,8 +133,12 @@ async def _say_of_prompt(prompt: Prompt, sink: Sink) -> None:
 
 
 async def _say_passed(accepted: Accepted, sink: Sink) -> None:
-    """What stands in the session's queue, when this turn did not wait for it."""
+    """What acceptance has changed: the session's archive, and its queue, when this turn did not wait for it."""
     session_id = accepted.receipt.session_id
+    if accepted.session is not None and accepted.session.archived_ms is not None:
+        await sink.event(
+            Notice(code="session.unarchived", message=f"session {session_id} is not archived any more")
+        )
     if accepted.cleared_items:
         cleared = f"{counted(accepted.cleared_items, 'item')} of the paused queue taken away"
         await sink.event(Notice(code="queue.cleared", message=cleared))

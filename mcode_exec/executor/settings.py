@@ -7,6 +7,7 @@ the store is opened and before any model call.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -137,6 +138,20 @@ def check_price(limits: Limits, model: ModelInfo) -> None:
         )
 
 
+def check_rules(invocation: Invocation) -> None:
+    """Raise InvocationError for permission flags that cannot be meant."""
+    for rule in invocation.rules:
+        _flag_rule(rule)
+    _check_off(invocation.permission, invocation)
+
+
+def _check_off(preset: Preset | None, invocation: Invocation) -> None:
+    if preset == "off" and any(rule.verdict == "deny" for rule in invocation.rules):
+        raise InvocationError(
+            "--deny has no effect with --permission off, which checks nothing; use --permission full with it"
+        )
+
+
 def permission_of(invocation: Invocation) -> dict[str, object]:
     """What a session that this invocation creates keeps of its permission flags."""
     kept: dict[str, object] = {}
@@ -159,18 +174,46 @@ def rule_set(
 
     Raises: InvocationError, ConfigError.
     """
-    config = settings.config
     kept = session.permission if session is not None and not is_new else {}
     preset: Preset = invocation.permission or _preset(kept) or DEFAULT_PRESET
-    if preset == "off" and any(rule.verdict == "deny" for rule in invocation.rules):
-        raise InvocationError(
-            "--deny has no effect with --permission off, which checks nothing; use --permission full with it"
-        )
+    _check_off(preset, invocation)
+    rules = _laid(settings, preset, agent, kept, settings.flag_rules)
+    return preset, rules
+
+
+def parent_rules(
+    settings: Settings, session: Session | None
+) -> tuple[tuple[RuleSet, ...], tuple[tuple[str, str], ...]]:
+    """The rules of the sessions above this one, the nearest first, as they were when it was made; and notices.
+
+    Flags of a turn are not among them: they widen nothing that a parent forbids.
+    """
+    found: list[RuleSet] = []
+    notices: list[tuple[str, str]] = []
+    for kept in () if session is None else session.permission.get("inherited", ()):
+        name = kept.get("agent")
+        agent = settings.config.agents.get(name) if name is not None else None
+        if name is not None and agent is None:
+            lost = f"the config has no agent {name!r} any more, whose rules a session above this one had"
+            notices.append(("agent.missing", lost))
+        found.append(_laid(settings, _preset(kept) or DEFAULT_PRESET, agent, kept, ()))
+    return tuple(found), tuple(notices)
+
+
+def _laid(
+    settings: Settings,
+    preset: Preset,
+    agent: AgentConfig | None,
+    kept: Mapping[str, Any],
+    flags: tuple[Rule, ...],
+) -> RuleSet:
+    """The layers over each other; `kept`: what a session keeps of the flags that it was made with."""
+    config = settings.config
     session_rules = tuple(
         parse_flag_rule(str(text), "allow" if verdict == "allow" else "deny", "session")
         for verdict, text in kept.get("rules", ())
     )
-    rules = layer(
+    return layer(
         preset,
         config=tuple(
             rule for table in config.permission for rule in rules_from_table(table.table, table.source)
@@ -179,12 +222,11 @@ def rule_set(
         if agent is not None and agent.permission is not None
         else (),
         session=session_rules,
-        flags=settings.flag_rules,
+        flags=flags,
         workspace_deny=rules_from_table(config.workspace_deny.table, config.workspace_deny.source)
         if config.workspace_deny is not None
         else (),
     )
-    return preset, rules
 
 
 def _preset(kept: Mapping[str, object]) -> Preset | None:

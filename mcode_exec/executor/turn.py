@@ -246,13 +246,13 @@ class TurnRun:
         if self._made_judge is None:
             from mcode_exec.permissions.judge import Judge
 
-            rules, drainer_rules = self._prepared.rules, self._prepared.drainer_rules
-            if drainer_rules is None:
+            rules, others = self._prepared.rules, self._prepared.other_rules
+            if not others:
                 self._made_judge = Judge(rules, self._surroundings.scope)
             else:
                 from mcode_exec.permissions.stricter import StricterJudge
 
-                self._made_judge = StricterJudge(rules, drainer_rules, self._surroundings.scope)
+                self._made_judge = StricterJudge(rules, others, self._surroundings.scope)
         return self._made_judge
 
     def _set_phase(self, phase: str) -> None:

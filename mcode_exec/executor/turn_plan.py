@@ -17,6 +17,7 @@ from mcode_exec.errors import InvocationError, SessionDeletingError, SessionErro
 from mcode_exec.executor import settings as resolving
 from mcode_exec.executor.prompt import Prompt, read_prompt
 from mcode_exec.executor.settings import Settings
+from mcode_exec.permissions.presets import strictest_preset
 from mcode_exec.permissions.rules import RuleSet
 from mcode_exec.records.history import FileBlock, ImageBlock
 from mcode_exec.records.invocation import Invocation
@@ -63,8 +64,11 @@ class TurnPlan(Struct, frozen=True, kw_only=True):
     #: what names the model, and where that stands
     model_text: str | None
     model_source: str
+    #: the strictest of its own and of the sessions above it
     preset: Preset
     rules: RuleSet
+    #: of the sessions above it, the nearest first: the strictest word counts
+    parent_rules: tuple[RuleSet, ...]
     #: (code, message)
     notices: tuple[tuple[str, str], ...]
 
@@ -129,6 +133,7 @@ async def plan_turn(
     settings = resolving.with_agent(settings, agent, invocation)
     text, model_source = _model_of(invocation, settings, agent, origin)
     preset, rules = resolving.rule_set(settings, agent, invocation, origin, is_new=origin is None)
+    parent_rules, lost = resolving.parent_rules(settings, origin)
     return TurnPlan(
         settings=settings,
         found=found,
@@ -136,9 +141,10 @@ async def plan_turn(
         agent=agent,
         model_text=text,
         model_source=model_source,
-        preset=preset,
+        preset=strictest_preset((preset, *(rules.preset for rules in parent_rules))),
         rules=rules,
-        notices=notices if source is None or inherited is None else (*inherited.notices, *notices),
+        parent_rules=parent_rules,
+        notices=(*(() if source is None or inherited is None else inherited.notices), *notices, *lost),
     )
 
 

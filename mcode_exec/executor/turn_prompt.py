@@ -39,7 +39,7 @@ async def commit_prompt(
     retry = prepared.retry
     is_said_again = retry is not None and retry.message_id is not None
     content = prepared.prompt.content
-    moved = _moved_note(prepared.choice)
+    moved = _moved_note(prepared.choice, accepted)
     if not is_said_again:
         content = (*moved, *content, *_attempt_note(door, content, accepted))
     prefix_body = msgspec.json.encode({"system": task.system, "tools": task.tools})
@@ -64,10 +64,13 @@ def _user_record(
     )
 
 
-def _moved_note(choice: Choice) -> tuple[TextBlock, ...]:
-    if choice.moved_from is None:
+def _moved_note(choice: Choice, accepted: Accepted) -> tuple[TextBlock, ...]:
+    before = choice.moved_from
+    if before is None and accepted.session is not None and accepted.session.history_bytes:
+        before = accepted.session.relocated_from  # it was moved since its last turn
+    if before is None:
         return ()
-    return (TextBlock(text=making.moved_note(choice.directory, choice.moved_from), synthetic=True),)
+    return (TextBlock(text=making.moved_note(choice.directory, before), synthetic=True),)
 
 
 def _attempt_note(door: CommitDoor, prompt: tuple[Block, ...], accepted: Accepted) -> tuple[TextBlock, ...]:

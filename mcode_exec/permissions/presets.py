@@ -6,6 +6,8 @@ read-only set; both tables here hold for everything that is no command.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mcode_exec.permissions.credentials import is_credential_file, is_env_file
 from mcode_exec.permissions.places import Name, Places
 from mcode_exec.records.permission import Preset, Rule, Verdict
@@ -79,3 +81,11 @@ def describe_preset(preset: Preset) -> list[tuple[str, str, str]]:
     if preset != "off":
         rows.append(("*", "(floor: disks, home, fork bombs, mcode's own files)", "deny"))
     return rows
+
+
+_STRICTNESS: tuple[Preset, ...] = ("off", "full", "smart", "read-only")
+
+
+def strictest_preset(presets: Iterable[Preset]) -> Preset:
+    """The one of `presets` that allows the least; there is at least one."""
+    return max(presets, key=_STRICTNESS.index)

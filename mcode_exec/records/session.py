@@ -98,13 +98,18 @@ class Session(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: since when a compaction runs
     compacting_ms: int | None = None
     labels: dict[str, str] = {}
-    #: {"preset": …, "rules": [["deny", "edit", "*.lock"], …]} given when the session was made
+    #: {"preset": …, "rules": [["deny", "edit:*.lock"], …]} given when the session was made; `inherited`: the same
+    #: of each session above it, with its `agent`
     permission: dict[str, Any] = {}
     #: bytes of `messages.jsonl` whose records have their rows; what lies beyond is finished on open
     history_bytes: int = 0
     last_turn_id: str | None = None
     #: owner token of the process that deletes it; no turn is admitted any more
     deleting_by: str | None = None
+    #: made without a turn on purpose, by `sessions create`
+    is_made_ahead: bool = False
+    #: workspace before `projects relocate`, until a turn has told the model
+    relocated_from: str | None = None
 
     @property
     def shown_status(self) -> str:

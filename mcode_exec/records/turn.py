@@ -57,6 +57,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     request_scope: str | None = None
     #: what the session is called from this turn on, None to leave it; labels are added to its own
     title: str | None = None
+    #: what it is called by what is said now, if nothing else has given it a title yet
+    prompt_title: str | None = None
     labels: dict[str, str] = {}
     #: canonical path the session is rebound to by this turn, or None
     rebind_workspace: str | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 from msgspec import structs
@@ -12,11 +11,11 @@ from mcode_exec.faults import fault
 from mcode_exec.ids import new_session_id
 from mcode_exec.records.session import BTW, Project, Session, SessionKind
 from mcode_exec.sessions.layout import allot_dir
+from mcode_exec.sessions.titles import MAX_TITLE, default_title, title_in
 from mcode_exec.store import session_rows
 from mcode_exec.store.database import Store
 from mcode_exec.version import VERSION
 
-MAX_TITLE = 80  # characters
 _FORKED = re.compile(r"(.*) \(fork #([1-9][0-9]{0,5})\)", re.DOTALL)
 
 
@@ -46,12 +45,8 @@ def project_of(workspace: str, repository: str | None, now_ms: int) -> Project:
 
 def title_of(prompt: str | None, now_ms: int) -> tuple[str, bool]:
     """The prompt's first line, at most 80 characters; without text a default title (and True)."""
-    for line in (prompt or "").split("\n"):
-        words = " ".join(line.split())
-        if words:
-            return (words if len(words) <= MAX_TITLE else words[: MAX_TITLE - 1].rstrip() + "…"), False
-    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now_ms // 1000))
-    return f"New session - {moment}.{now_ms % 1000:03d}Z", True
+    title = title_in(prompt or "")
+    return (default_title(now_ms), True) if title is None else (title, False)
 
 
 def new_session(

@@ -157,6 +157,14 @@ CREATE TABLE operations (
 CREATE INDEX sessions_run_location ON sessions (run_location) WHERE run_location IS NOT NULL;
 """
 
+# Sessions of before were all made by a run: one without a turn is what a process left that died before its first.
+_M006_LIFE = """
+ALTER TABLE sessions ADD COLUMN is_made_ahead INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE sessions ADD COLUMN relocated_from TEXT;
+CREATE INDEX sessions_project ON sessions (project_id, workspace, activity_ms);
+CREATE INDEX sessions_archived ON sessions (activity_ms, id) WHERE archived_ms IS NOT NULL;
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
@@ -164,6 +172,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0003_queue", _M003_QUEUE),
     ("0004_deletions", _M004_DELETIONS),
     ("0005_operations", _M005_OPERATIONS),
+    ("0006_life", _M006_LIFE),
 )
 
 VERSION = len(MIGRATIONS)

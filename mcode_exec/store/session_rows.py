@@ -61,6 +61,7 @@ def _values(session: Session) -> dict[str, Any]:
     for name in _JSON_COLUMNS:
         values[name] = _json(values[name])
     values["title_is_default"] = int(session.title_is_default)
+    values["is_made_ahead"] = int(session.is_made_ahead)
     return values
 
 
@@ -69,6 +70,7 @@ def _session(row: dict[str, Any]) -> Session:
         if row[name] is not None:
             row[name] = msgspec.json.decode(row[name])
     row["title_is_default"] = bool(row["title_is_default"])
+    row["is_made_ahead"] = bool(row["is_made_ahead"])
     return msgspec.convert(row, Session)
 
 
@@ -106,6 +108,11 @@ def find_by_key(project_id: str, key: str) -> Session | None:
 def _is_used() -> Any:
     """A session whose process died before its first turn was admitted holds nothing to show or go on with."""
     return Sessions.last_turn_id.is_null(False) | (Sessions.history_bytes > 0)
+
+
+def _is_listed() -> Any:
+    """Likewise; but one that was made without a turn on purpose is there."""
+    return _is_used() | (Sessions.is_made_ahead == 1)
 
 
 def newest_conversations(workspace: str, limit: int) -> list[Session]:
@@ -147,7 +154,7 @@ def page_sessions(
             (Sessions.visibility == "visible")
             & Sessions.archived_ms.is_null()
             & (Sessions.session_kind != "cron")
-            & _is_used()
+            & _is_listed()
         )
     query = query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)
     return [_session(row) for row in dicts(query)]

@@ -84,6 +84,10 @@ class Sessions(Table):
     purpose = TextField(null=True)
     #: session whose prompt cache at the provider it goes on with
     cache_key = TextField(null=True)
+    #: 1: made without a turn on purpose, and listed before it has one
+    is_made_ahead = IntegerField()
+    #: workspace before `projects relocate`, until a turn has told the model
+    relocated_from = TextField(null=True)
 
     class Meta:
         table_name = "sessions"

@@ -260,6 +260,10 @@ def _session_changes(session: Session, request: TurnRequest, now_ms: int) -> dic
     }
     if request.title is not None:
         changes |= {"title": request.title, "title_is_default": 0}
+    elif request.prompt_title is not None and session.title_is_default:
+        changes |= {"title": request.prompt_title, "title_is_default": 0}
+    if session.relocated_from is not None:
+        changes["relocated_from"] = None
     if request.labels:
         changes["labels"] = {**session.labels, **request.labels}
     if request.rebind_workspace is not None:

@@ -10,6 +10,7 @@ Totals of usage stay, and so do forks.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import SessionDeletingError, SessionError
@@ -36,15 +37,26 @@ NOBODY = "nobody"
 _BATCH = 250  # rows of a table in one transaction
 
 
-async def seal(store: Store, owner: Owner, session_id: str, clock: Clock) -> list[Session]:
+#: raises inside the transaction that would seal a session what it is not to be deleted for; it gets the session and
+#: what belongs to it
+Check = Callable[[Sequence[Session]], None]
+
+
+async def seal(
+    store: Store, owner: Owner, session_id: str, clock: Clock, check: Check | None = None
+) -> list[Session]:
     """Seal a session with its sub-agents and side conversations; all as they were, the session itself last.
 
-    Raises: SessionError for one that does not exist, or that a live process deletes already.
+    Raises: SessionError for one that does not exist, or that a live process deletes already; what `check` raises.
     """
 
     def transaction() -> list[Session]:
         sealed: list[Session] = []
-        for one in _family(session_id):
+        if check is not None:
+            members = [one for one in map(session_rows.find_session, family(session_id)) if one is not None]
+            if members:
+                check(members)
+        for one in family(session_id):
             session = session_rows.find_session(one)
             if session is None:
                 continue
@@ -63,7 +75,7 @@ async def seal(store: Store, owner: Owner, session_id: str, clock: Clock) -> lis
     return await store.write(transaction)
 
 
-def _family(session_id: str) -> list[str]:
+def family(session_id: str) -> list[str]:
     """A session and what belongs to it, parents first; a cycle is walked once."""
     found, level = [session_id], [session_id]
     for _ in range(MAX_DEPTH):
