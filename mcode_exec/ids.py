@@ -58,6 +58,11 @@ def new_item_id() -> str:
     return "qi_" + _uuid_hex()
 
 
+def item_id_of(session_id: str, dedupe_key: str) -> str:
+    """The queue item that a key of its session's names, whether it waits or has run."""
+    return "qi_" + _digest(session_id, "queue:" + dedupe_key)[:32]
+
+
 def new_signal_id() -> str:
     """A steer or an abort."""
     return "sig_" + _uuid_hex()
@@ -84,7 +89,7 @@ def user_message_id(session_id: str, message_key: str) -> str:
 def _digest(session_id: str, key: str) -> str:
     import hashlib
 
-    return hashlib.sha256(f"{session_id}\0{key}".encode()).hexdigest()
+    return hashlib.sha256(f"{session_id}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def copied_message_id(session_id: str, message_id: str) -> str:

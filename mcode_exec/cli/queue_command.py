@@ -14,6 +14,7 @@ from mcode_exec.cli.flag_types import DURATION, KEY, SESSION_ID, TEXT, Count, It
 from mcode_exec.cli.grouped_command import GroupedCommand
 from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
 from mcode_exec.cli.queue_rows import COLUMNS, FIELDS, row_of, rows_of, tell_state
+from mcode_exec.errors import InvocationError
 
 if TYPE_CHECKING:
     from mcode_exec.records.queue import QueueItem
@@ -101,7 +102,10 @@ def add(ctx: click.Context, /, session: str, dedupe_key: str | None, expires: fl
     else:
         emit(f"{item.id}\n".encode())
         done = "queued" if added.is_new else "queued before"
-        notice(f"{done}, at place {added.position} in the line of session {item.session_id}")
+        if added.position is None:
+            notice(f"not queued again: it has begun as turn {item.turn_id} of session {item.session_id}")
+        else:
+            notice(f"{done}, at place {added.position} in the line of session {item.session_id}")
     return 0
 
 
@@ -116,6 +120,9 @@ def _item_json(function: Callable[..., Any]) -> Callable[..., Any]:
 @command.command("edit", short_help="Change what an item says or runs with.")
 @click.argument("item", type=ITEM_ID)
 @click.argument("prompt", type=TEXT, required=False)
+@click.option(
+    "--input", "input_source", type=KEY, metavar="FILE|-", help="Read the words from FILE or stdin."
+)
 @click.option("--model", type=KEY, metavar="P/M[#V]", help="Provider and model.")
 @click.option("--effort", type=KEY, metavar="LEVEL", help="Reasoning effort.")
 @click.option("--agent", type=KEY, metavar="NAME", help="An agent of the configuration.")
@@ -130,6 +137,7 @@ def _item_json(function: Callable[..., Any]) -> Callable[..., Any]:
 def edit(
     item: str,
     prompt: str | None,
+    input_source: str | None,
     model: str | None,
     effort: str | None,
     agent: str | None,
@@ -140,7 +148,10 @@ def edit(
     output_format: str,
     data_dir: str | None,
 ) -> int:
-    """Change the words of ITEM (images and PDF files stay), or what it runs with; an id or a unique prefix."""
+    """Change the words of ITEM (images and PDF files stay), or what it runs with; an id or a unique prefix.
+
+    PROMPT - reads them from stdin; with PROMPT and --input the input is appended as a block.
+    """
     from mcode_exec.executor.queue_actions import edit_item
     from mcode_exec.records.invocation import Invocation
 
@@ -151,12 +162,24 @@ def edit(
         "max_steps": max_steps,
         "max_tokens": max_tokens,
     }
-    if prompt is None and not any(changes.values()):
+    has_words = prompt is not None or input_source is not None
+    if not has_words and not any(changes.values()):
         raise click.UsageError("nothing to change: give a PROMPT or a flag.")
+    if prompt is not None and not prompt.strip():
+        raise InvocationError("PROMPT is empty.")
+    if prompt == "-":
+        if input_source not in (None, "-"):
+            raise InvocationError("PROMPT - and --input FILE cannot be combined.")
+        prompt, input_source = None, "-"
     drainer = Invocation(
-        run_id="", data_dir=data_dir, config_file=config_file, trust_workspace=trust_workspace
+        run_id="",
+        prompt=prompt,
+        input_source=input_source,
+        data_dir=data_dir,
+        config_file=config_file,
+        trust_workspace=trust_workspace,
     )
-    changed = await_result(edit_item(drainer, os.environ, item, prompt, **changes))
+    changed = await_result(edit_item(drainer, os.environ, item, has_words=has_words, **changes))
     for _, message in changed.notices:
         notice(message)
     return _answer(changed.item, "changed", output_format, position=changed.position)
@@ -189,12 +212,30 @@ def move(item: str, place: int, output_format: str, data_dir: str | None) -> int
 @_item_json
 @data_dir
 def remove(items: tuple[str, ...], output_format: str, data_dir: str | None) -> int:
-    """Take ITEMS out of the queue; one that is being run stays (`mcode abort` ends its turn)."""
+    """Take ITEMS out of the queue; one that is being run stays (`mcode abort` ends its turn).
+
+    Each is tried; the exit code is that of the first that is not taken back.
+    """
     from mcode_exec.executor.queue_actions import remove_items
 
+    code = 0
+    rows: list[dict[str, Any]] = []
     for removed in await_result(remove_items(data_dir, os.environ, items)):
-        _answer(removed, "taken back", output_format)
-    return 0
+        error = removed.error
+        if error is not None:
+            code = code or error.exit_code
+            notice(f"error: {error.message} ({error.code})")
+            rows.append(
+                {"itemId": removed.name, "outcome": "kept", "code": error.code, "message": error.message}
+            )
+        elif removed.item is not None:
+            rows.append({"itemId": removed.name, "outcome": "removed", "item": row_of(removed.item)})
+            if output_format != "json":
+                notice(f"{removed.name}: taken back")
+    if output_format == "json":
+        gone = [row["itemId"] for row in rows if row["outcome"] == "removed"]
+        emit_document("queue.remove", {"removed": gone, "items": rows})
+    return code
 
 
 @command.command("pause", short_help="Hold a queue.")

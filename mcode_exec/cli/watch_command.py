@@ -61,6 +61,8 @@ def watch(
         raise click.UsageError("give a SESSION or --all.")
     if every and (after is not None or follow):
         raise click.UsageError("--all takes neither --after nor --follow.")
+    if after == "":
+        raise click.UsageError("--after is empty.")
     is_text = output_format == "text"
     if every:
         from mcode_exec.executor.watching_changes import watch_all

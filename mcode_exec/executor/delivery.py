@@ -7,7 +7,7 @@ and its own permissions, of which the stricter count.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
@@ -20,13 +20,14 @@ from mcode_exec.executor.workspaces import RECORDED
 from mcode_exec.faults import fault
 from mcode_exec.ids import new_run_id
 from mcode_exec.output.narration import of_delivered
-from mcode_exec.records.history import Block, TextBlock
+from mcode_exec.records.history import Block
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.queue import QueueItem, QueuePayload
 from mcode_exec.records.result import Result
 from mcode_exec.records.turn import Priority
 from mcode_exec.store import queue_rows
 from mcode_exec.turns import claims
+from mcode_exec.turns.words import text_of
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -186,7 +187,3 @@ def payload_of(invocation: Invocation, content: tuple[Block, ...], request_scope
 def prompt_of(item: QueueItem) -> Prompt:
     """What an item says; the bytes of its attachments lie in its session already."""
     return Prompt(text=text_of(item.payload.content), content=item.payload.content)
-
-
-def text_of(content: Iterable[Block]) -> str:
-    return "\n\n".join(block.text for block in content if isinstance(block, TextBlock))

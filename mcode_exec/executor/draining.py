@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct
 
 from mcode_exec.abort import AbortScope
-from mcode_exec.errors import McodeError
+from mcode_exec.errors import McodeError, SessionDeletingError, SessionError
 from mcode_exec.executor.delivery import Delivered, Delivery, deliver
 from mcode_exec.executor.delivery_sink import DeliverySink
 from mcode_exec.executor.refusals import Refusals
@@ -27,7 +27,7 @@ from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.queue import QueueItem
 from mcode_exec.sessions import finding
-from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, turn_rows
 from mcode_exec.store.queue_state_rows import EVERY_SESSION
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.lease import is_held
@@ -53,6 +53,7 @@ class SessionEnd(Struct, frozen=True, kw_only=True):
 EMPTY = SessionEnd(reason="empty")
 PAUSED = SessionEnd(reason="paused", why="the queue is paused")
 REFUSED = SessionEnd(reason="refused", why="the next one cannot run here")
+FAILED = SessionEnd(reason="failed", why="a turn did not succeed (--stop-on-failure)")
 STOPPED = SessionEnd(reason="stopped", why="this process was stopped")
 
 
@@ -65,6 +66,17 @@ class DrainOptions(Struct, frozen=True, kw_only=True):
     stops_on_failure: bool = False
     #: how many sessions at once
     jobs: int = DEFAULT_JOBS
+
+
+def _check_kept(session_id: str) -> None:
+    """Raise SessionError for a session that is deleted while somebody waits for its items; inside a read."""
+    session = session_rows.find_session(session_id)
+    if session is None:
+        raise SessionError(
+            f"session {session_id} is gone: it was deleted while this process drained its queue"
+        )
+    if session.deleting_by is not None:
+        raise SessionDeletingError(session_id)
 
 
 class DrainEnd(Struct, frozen=True, kw_only=True):
@@ -148,7 +160,14 @@ class _Drainer:
         finally:
             for task in self._running.values():
                 task.cancel()
-        return DrainEnd(left=self._left)
+        return DrainEnd(left=await self._store.read(self._still_left))
+
+    def _still_left(self) -> dict[str, SessionEnd]:
+        """Why each session was left that has items now; inside a transaction."""
+        left = {one: end for one, end in self._left.items() if queue_rows.has_items(one)}
+        if self._has_failed and self._options.stops_on_failure:
+            left |= {one: FAILED for one in self._due if one not in left and queue_rows.has_items(one)}
+        return left
 
     @property
     def _is_over(self) -> bool:
@@ -206,6 +225,8 @@ class _Drainer:
         wanted = [self._only] if self._only is not None else await self._with_items()
 
         def counters() -> dict[str, int]:
+            if self._only is not None:
+                _check_kept(self._only)
             return {one: queue_state_rows.find_wake(one) for one in wanted if queue_rows.has_items(one)}
 
         found = await self._store.read(counters)
@@ -276,7 +297,7 @@ class _Drainer:
             why = STOPPED.why if delivered.error is None else delivered.error.message
             return STOPPED if self._abort.is_tripped else end or SessionEnd(reason="busy", why=why)
         if delivered.exit_code and self._options.stops_on_failure:
-            return SessionEnd(reason="failed", why="a turn did not succeed (--stop-on-failure)")
+            return FAILED
         return None
 
     def _kept_by(self, session_id: str) -> SessionEnd | None:

@@ -226,7 +226,7 @@ def _aborted(ending: Ending, state: TurnState, abort: AbortScope, time_limit: Li
             status="limit_exceeded", exit_code=7, error=error_info(_foreseen(ending.error)), limit=state.limit
         )
     if reason == "deadline":
-        limit = time_limit or LimitHit(name="timeout", value="its time limit", source=TIMEOUT_FLAG)
+        limit = time_limit or LimitHit(name="timeout", value="some time", source=TIMEOUT_FLAG)
         info = ErrorInfo(
             category="runtime",
             code="TIMEOUT",

@@ -8,10 +8,10 @@ from functools import partial
 
 from msgspec import Struct, structs
 
-from mcode_exec.errors import InvocationError, SessionError
-from mcode_exec.executor.delivery import Delivery, invocation_of, payload_of, prompt_of, text_of
+from mcode_exec.errors import BusyError, McodeError, SessionError
+from mcode_exec.executor.delivery import Delivery, invocation_of, payload_of, prompt_of
 from mcode_exec.executor.inspect import opened
-from mcode_exec.executor.prompt import clean_text, read_prompt
+from mcode_exec.executor.prompt import read_prompt
 from mcode_exec.executor.queue_checks import check_runnable
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.records.history import Block, TextBlock
@@ -23,7 +23,7 @@ from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import queue
 from mcode_exec.turns.delivery import is_drained
-from mcode_exec.turns.words import check_words
+from mcode_exec.turns.words import check_words, text_of
 
 _PAGE = 500
 
@@ -48,8 +48,8 @@ class Changed(Struct, frozen=True, kw_only=True):
     """An item that was queued or changed, and where it stands."""
 
     item: QueueItem
-    #: its place in the line, 1 the first
-    position: int
+    #: its place in the line, 1 the first; None: it has begun
+    position: int | None
     #: (code, message)
     notices: tuple[tuple[str, str], ...] = ()
     #: it was not there before
@@ -139,23 +139,24 @@ async def add_item(
 
 
 async def edit_item(
-    drainer: Invocation, env: Mapping[str, str], item: str, text: str | None, **changes: object
+    drainer: Invocation, env: Mapping[str, str], item: str, *, has_words: bool, **changes: object
 ) -> Changed:
-    """Change an item's words (its attachments stay) and what it runs with; `drainer`: by whose configuration.
+    """Change what an item runs with, and (`has_words`: those of `drainer`) its words; its attachments stay.
 
+    `drainer` also says by whose configuration it is checked.
     Raises: SessionError, InvocationError, ConfigError, BusyError.
     """
-    notices: list[tuple[str, str]] = []
-    if text is not None:
-        text = clean_text(text, "the prompt", notices)
-        if not text.strip():
-            raise InvocationError("PROMPT is empty.")
+    words: tuple[Block, ...] = ()
+    notices: tuple[tuple[str, str], ...] = ()
+    if has_words:
+        prompt = await read_prompt(drainer)
+        words, notices = prompt.content, prompt.notices
+        check_words(words)
 
     def change(payload: QueuePayload) -> QueuePayload:
         content = payload.content
-        if text is not None:
-            rest = tuple(block for block in content if not isinstance(block, TextBlock))
-            content = (TextBlock(text=text), *rest)
+        if words:
+            content = (*words, *(block for block in content if not isinstance(block, TextBlock)))
         given = {name: value for name, value in changes.items() if value is not None}
         return structs.replace(payload, content=content, **given)
 
@@ -166,13 +167,15 @@ async def edit_item(
             delivery = Delivery(item=wanted, drainer=drainer)
             await check_runnable(runtime, invocation_of(delivery), prompt_of(wanted))
         edited = await queue.edit(runtime.store, found.id, change, _digest)
-        return await _changed(runtime, edited, notices=tuple(notices))
+        return await _changed(runtime, edited, notices=notices)
 
 
 async def _changed(
     runtime: Runtime, item: QueueItem, *, notices: tuple[tuple[str, str], ...] = (), is_new: bool = False
 ) -> Changed:
-    place = await runtime.store.read(lambda: queue_rows.place_of(item.session_id, item.position))
+    place = None
+    if item.state != "ran":
+        place = await runtime.store.read(lambda: queue_rows.place_of(item.session_id, item.position))
     return Changed(item=item, position=place, notices=notices, is_new=is_new)
 
 
@@ -192,15 +195,29 @@ async def move_item(data_dir: str | None, env: Mapping[str, str], item: str, pla
         return await _changed(runtime, moved)
 
 
-async def remove_items(
-    data_dir: str | None, env: Mapping[str, str], items: tuple[str, ...]
-) -> list[QueueItem]:
-    """Take items back; all of them are looked up before one goes."""
+class Removed(Struct, frozen=True, kw_only=True):
+    """What became of an item that was to be taken back."""
+
+    #: its id, or what was given for one
+    name: str
+    #: as it was; None where it was not taken back
+    item: QueueItem | None = None
+    error: McodeError | None = None
+
+
+async def remove_items(data_dir: str | None, env: Mapping[str, str], items: tuple[str, ...]) -> list[Removed]:
+    """Take items back, each for itself: one that has begun meanwhile keeps none of the others."""
     async with opened(data_dir, env) as runtime:
-        found = [await _named(runtime, item) for item in items]
-        for one in found:
-            await queue.remove(runtime.store, one.id, "taken-back", runtime.clock)
-        return found
+        done: list[Removed] = []
+        for name in items:
+            try:
+                found = await _named(runtime, name)
+                await queue.remove(runtime.store, found.id, "taken-back", runtime.clock)
+            except (SessionError, BusyError) as error:
+                done.append(Removed(name=name, error=error))
+            else:
+                done.append(Removed(name=found.id, item=found))
+        return done
 
 
 async def pause_queue(data_dir: str | None, env: Mapping[str, str], session: str) -> tuple[str, bool]:

@@ -93,12 +93,24 @@ async def run_invocation(
             await queue.stand_behind(
                 runtime.store, runtime.owner, admission.receipt.session_id, runtime.clock
             )
-        turn = TurnRun(runtime, invocation, prepared, admission, sink, abort, time_limit=deadline.limit)
+        turn = TurnRun(
+            runtime, invocation, prepared, admission, sink, abort, time_limit=_limit_of(deadline, delivery)
+        )
         return await turn.run()
     finally:
         deadline.cancel()
         for prepared in made:
             await _leave_nothing(runtime, prepared)
+
+
+def _limit_of(deadline: _Deadline, delivery: Delivery | None) -> LimitHit | None:
+    """The wall-clock limit that ends a turn: its own, or that of the process which runs it for somebody else."""
+    runner = None if delivery is None else delivery.drainer
+    if runner is None or runner.timeout_s is None:
+        return deadline.limit
+    if deadline.at_s is not None and deadline.at_s <= runner.started_monotonic_s + runner.timeout_s:
+        return deadline.limit
+    return timeout_hit(runner.timeout_s, f"{TIMEOUT_FLAG} of the process that ran this for somebody else")
 
 
 async def _take_back(runtime: Runtime, prepared: Prepared) -> None:
@@ -202,6 +214,8 @@ class _Deadline:
         self._abort = abort
         self._timer: asyncio.TimerHandle | None = None
         self.limit: LimitHit | None = None
+        #: the second of the monotonic clock at which it is reached
+        self.at_s: float | None = None
         if invocation.timeout_s is not None:
             self._start(invocation.timeout_s, TIMEOUT_FLAG)
 
@@ -212,7 +226,7 @@ class _Deadline:
 
     def _start(self, timeout_s: float, source: str) -> None:
         self.limit = timeout_hit(timeout_s, source)
-        at_s = self._invocation.started_monotonic_s + timeout_s
+        at_s = self.at_s = self._invocation.started_monotonic_s + timeout_s
         self._sink.give_up_at(at_s + READER_GRACE_S)
         left_s = at_s - self._runtime.clock.monotonic_s()
         self._timer = asyncio.get_running_loop().call_later(max(0.0, left_s), self._trip, "deadline")

@@ -11,7 +11,6 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mcode_exec.errors import BusyError, McodeError, SessionError
-from mcode_exec.executor.delivery import text_of
 from mcode_exec.executor.outcome import steered_into
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.prompt import Prompt
@@ -21,11 +20,15 @@ from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation, SteerFlags
 from mcode_exec.records.queue import QueuePayload
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Admission, Holder, Rejected, RejectionReason, TurnRequest
 from mcode_exec.sessions import finding
+from mcode_exec.store import queue_rows
+from mcode_exec.turns import steering as steers
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.requests import session_scope
 from mcode_exec.turns.steering import Steered, is_known, steer
+from mcode_exec.turns.words import text_of
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -140,9 +143,41 @@ async def _try(
     if turn_id is None:
         return None
     sink.bind(turn_id=turn_id)
+    if steered.signal is not None and steered.is_duplicate:
+        await _say_where(runtime, steered.signal, sink)
     if kept := kept_notice(invocation):
         await sink.event(Notice(code="steer.flags", message=kept))
     return Left(result=steered_into(invocation, session_id, turn_id, is_replayed=is_replayed))
+
+
+async def find_handed_over(
+    runtime: Runtime, prepared: Prepared, invocation: Invocation, sink: Sink
+) -> Left | None:
+    """The answer to a request whose words were handed to a running turn before: they are not said twice."""
+    session_id, request_id = prepared.request.session_id, invocation.request_id
+    if request_id is None:
+        return None
+    text = text_of(prepared.prompt.content)
+    signal = await runtime.store.read(lambda: steers.find_handed_over(session_id, request_id, text))
+    if signal is None:
+        return None
+    await _say_where(runtime, signal, sink)
+    return Left(result=steered_into(invocation, session_id, signal.turn_id, is_replayed=True))
+
+
+async def _say_where(runtime: Runtime, signal: TurnSignal, sink: Sink) -> None:
+    """What became of words that a turn had not taken when it ended."""
+    item_id = signal.item_id
+    if item_id is None:
+        return
+    waits = await runtime.store.read(lambda: queue_rows.find_item(item_id)) is not None
+    now = (
+        f"wait in the queue as {item_id}"
+        if waits
+        else f"became {item_id}, which is not in the queue any more"
+    )
+    message = f"turn {signal.turn_id} ended before it took these words: they {now}"
+    await sink.event(Notice(code="steer.queued", message=message))
 
 
 def _runs_with_them(steered: Steered, invocation: Invocation) -> bool:

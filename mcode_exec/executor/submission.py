@@ -67,6 +67,12 @@ async def submit(
     Raises: BusyError, SessionError, InvocationError for a rejection.
     """
     request = prepared.request
+    if invocation.request_id is not None and request.source == "api" and not prepared.choice.is_new:
+        from mcode_exec.executor.steering import find_handed_over
+
+        left = await find_handed_over(runtime, prepared, invocation, sink)
+        if left is not None:
+            return left
     until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
     while True:
         admission = await _ask(runtime, prepared, invocation, request, sink)

@@ -12,7 +12,8 @@ from mcode_exec.records.invocation import FlagRule, OnAsk
 from mcode_exec.records.permission import Preset
 from mcode_exec.records.turn import Source
 
-ItemState = Literal["queued", "claimed"]
+#: `ran` is in no store: a dedupe key names an item that has begun
+ItemState = Literal["queued", "claimed", "ran"]
 PauseReason = Literal["user-stop", "turn-final-failure"]
 #: why an item is gone although nobody ran it
 RemovalReason = Literal["merged", "cancelled", "taken-back", "expired", "cleared", "deleting"]

@@ -9,6 +9,9 @@ from msgspec import Struct
 SignalKind = Literal["steer", "abort"]
 SignalState = Literal["pending", "consumed", "requeued", "dropped"]
 
+#: whose words a queued item's are; source: turn-system notes, steering
+QUEUE_PRODUCER = "queue-immediate-send"
+
 
 class TurnSignal(Struct, frozen=True, kw_only=True):
     """A signal as it stands in the table: one durable row."""

@@ -210,6 +210,13 @@ _INSERT_RECEIPT = Statement(
 )
 
 
+def bind_request(scope: str, request_id: str, session_id: str, turn_id: str) -> None:
+    """Let a turn be found under an id; it takes the place of one that was found there."""
+    ClientRequests.replace(
+        request_scope=scope, request_id=request_id, session_id=session_id, turn_id=turn_id
+    ).execute()
+
+
 def insert_receipt(
     *,
     turn_id: str,
@@ -236,9 +243,8 @@ def insert_receipt(
         int(is_dispatched),
     ).lastrowid
     for scope in found_in:
-        ClientRequests.replace(
-            request_scope=scope, request_id=request_id, session_id=session_id, turn_id=turn_id
-        ).execute()
+        assert request_id is not None
+        bind_request(scope, request_id, session_id, turn_id)
     return Receipt(
         sequence=int(sequence),
         turn_id=turn_id,

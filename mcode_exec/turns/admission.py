@@ -39,7 +39,7 @@ from mcode_exec.turns.fence import Passage, passage
 from mcode_exec.turns.lease import LEASE_S, is_held
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
-from mcode_exec.turns.requests import scopes_of
+from mcode_exec.turns.requests import queue_scope, scopes_of
 from mcode_exec.turns.settlement import settle_as_dead
 
 REJECTED_BY: dict[LockKind, RejectionReason] = {
@@ -226,6 +226,8 @@ def _accept(
         accepted_ms=now_ms,
         is_dispatched=item is not None and item.waiter is None,
     )
+    if item is not None and item.dedupe_key is not None and item.dedupe_key != request.request_id:
+        turn_rows.bind_request(queue_scope(session.id), item.dedupe_key, session.id, request.turn_id)
     if item is not None and item.waiter is not None:
         # The place is this turn's now, and nobody takes it away; the row goes with the prompt's commit.
         queue_rows.claim_item(item.id, claim_owner=owner.token)

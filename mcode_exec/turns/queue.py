@@ -13,7 +13,7 @@ from msgspec import structs
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import BusyError, SessionDeletingError, SessionError
-from mcode_exec.ids import new_item_id, new_turn_id
+from mcode_exec.ids import item_id_of, new_item_id, new_turn_id
 from mcode_exec.records.queue import (
     ITEM_TTL_S,
     MAX_ITEMS,
@@ -24,12 +24,14 @@ from mcode_exec.records.queue import (
     Removal,
     RemovalReason,
 )
+from mcode_exec.records.signal import QUEUE_PRODUCER
 from mcode_exec.records.turn import Source
-from mcode_exec.store import queue_rows, queue_state_rows, session_rows
+from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.delivery import is_drained
 from mcode_exec.turns.owner import Owner
-from mcode_exec.turns.words import check_words
+from mcode_exec.turns.requests import queue_scope
+from mcode_exec.turns.words import check_words, text_of
 
 NOT_DRAINED = "queue_not_drained"
 
@@ -63,7 +65,8 @@ async def add(
 ) -> tuple[QueueItem, bool]:
     """Append an item to a session's line; the item, and whether it is new.
 
-    False: its dedupe key was there, or its own turn id, asked again after an answer that was lost.
+    False: its dedupe key was there, or its own turn id, asked again after an answer that was lost.  What a key
+    named that has begun since is in state `ran`, with its turn.
 
     `waits`: this process stands in line itself.  `only_if_drained`: refuse where nobody would run it.
     Raises: SessionError, InvocationError, BusyError `queue_full`, `queue_not_drained`.
@@ -71,6 +74,22 @@ async def add(
     if not waits:  # a place is run by its own process alone: it may be as long as any prompt
         check_words(payload.content)
     now_ms = clock.now_ms()
+    #: a request id is answered or tried again by admission, which knows how it ended
+    names_item = dedupe_key is not None and dedupe_key != payload.request_id
+    wanted = QueueItem(
+        id=item_id_of(session_id, dedupe_key) if names_item and dedupe_key is not None else new_item_id(),
+        session_id=session_id,
+        position=0,
+        state="queued",
+        source=source,
+        digest=digest,
+        payload=payload,
+        turn_id=turn_id or new_turn_id(),
+        created_ms=now_ms,
+        expires_ms=now_ms + int(ttl_s * 1000),
+        dedupe_key=dedupe_key,
+        waiter=owner.token if waits else None,
+    )
 
     def transaction() -> tuple[QueueItem, bool]:
         session = session_rows.find_session(session_id)
@@ -88,6 +107,9 @@ async def add(
             elif known is not None:
                 name = "request id" if dedupe_key == payload.request_id else "dedupe key"
                 return _same(known, digest, f"{name} {dedupe_key!r}"), False
+        begun = _turn_with(wanted) if names_item else None
+        if begun is not None:
+            return structs.replace(wanted, state="ran", turn_id=begun), False
         if only_if_drained and not is_drained(session_id, owner):
             raise BusyError(
                 f"session {session_id} is busy, and no live process drains its queue: nothing was queued; "
@@ -100,23 +122,7 @@ async def add(
                 f"the queue of session {session_id} is full ({MAX_ITEMS} items); try again later",
                 code="queue_full",
             )
-        item = append(
-            QueueItem(
-                id=new_item_id(),
-                session_id=session_id,
-                position=0,
-                state="queued",
-                source=source,
-                digest=digest,
-                payload=payload,
-                turn_id=turn_id or new_turn_id(),
-                created_ms=now_ms,
-                expires_ms=now_ms + int(ttl_s * 1000),
-                dedupe_key=dedupe_key,
-                waiter=owner.token if waits else None,
-            )
-        )
-        return item, True
+        return append(wanted), True
 
     return await store.write(transaction)
 
@@ -127,13 +133,32 @@ def _is_over(item: QueueItem, owner: Owner, now_ms: int) -> bool:
     return item.state == "queued" and (has_left or item.expires_ms <= now_ms)
 
 
+def _turn_with(item: QueueItem) -> str | None:
+    """The turn that began with an item of this id, or was given its words; inside a transaction."""
+    assert item.dedupe_key is not None
+    begun = turn_rows.find_request(queue_scope(item.session_id), item.dedupe_key)
+    handed = signal_rows.find_by_key(item.session_id, QUEUE_PRODUCER, item.id)
+    if begun is not None:
+        is_same, turn_id = begun.digest == item.digest, begun.turn_id
+    elif handed is not None and handed.state != "dropped":
+        is_same, turn_id = handed.text == text_of(item.payload.content), handed.turn_id
+    else:
+        return None
+    if not is_same:
+        raise _conflict(f"dedupe key {item.dedupe_key!r}")
+    return turn_id
+
+
 def _same(known: QueueItem, digest: str, key: str) -> QueueItem:
     if known.digest != digest:
-        raise SessionError(
-            f"{key} was used before with another input; use a new one",
-            code="turn_ingress_conflict",
-        )
+        raise _conflict(key)
     return known
+
+
+def _conflict(key: str) -> SessionError:
+    return SessionError(
+        f"{key} was used before with another input; use a new one", code="turn_ingress_conflict"
+    )
 
 
 async def stand_behind(store: Store, owner: Owner, session_id: str, clock: Clock) -> None:

@@ -25,6 +25,11 @@ def project_scope(project_id: str) -> str:
     return f"project:{project_id}"
 
 
+def queue_scope(session_id: str) -> str:
+    """Under which the dedupe keys of a session's items are found once these have run."""
+    return f"queue:{session_id}"
+
+
 def scopes_of(request: TurnRequest, session: Session) -> tuple[str, ...]:
     """Under which an accepted request is found from now on; inside the admission transaction."""
     if request.request_id is None or request.request_scope is None:

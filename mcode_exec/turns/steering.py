@@ -20,17 +20,15 @@ from mcode_exec.ids import new_item_id, new_signal_id, new_turn_id, user_message
 from mcode_exec.records.history import TextBlock
 from mcode_exec.records.invocation import DEFAULT_PRODUCER
 from mcode_exec.records.queue import ITEM_TTL_S, MAX_ITEMS, QueueItem, QueuePayload
-from mcode_exec.records.signal import TurnSignal
+from mcode_exec.records.signal import QUEUE_PRODUCER, TurnSignal
 from mcode_exec.records.turn import Holder, Receipt
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import append, get_queued, take_out
-from mcode_exec.turns.words import check_words
+from mcode_exec.turns.words import check_words, text_of
 
-#: whose words a queued item's are; source: turn-system notes, steering
-QUEUE_PRODUCER = "queue-immediate-send"
 MAX_PENDING = MAX_ITEMS  # of one turn: they may become queue items
 _TOLD_CHARS = 60  # of a steer, where it is named
 DROPPED_AT_END = "the turn ended before it could take them"
@@ -100,6 +98,15 @@ def is_known(session_id: str, producer: str, key: str) -> bool:
     return known is not None and known.state != "dropped"
 
 
+def find_handed_over(session_id: str, request_id: str, text: str) -> TurnSignal | None:
+    """The words that `exec --when-busy steer` handed over under a request id; inside a read.
+
+    Raises: SessionError where these were others.
+    """
+    words = Words(text=text, producer=DEFAULT_PRODUCER, idempotency_key=request_id, key_name="request id")
+    return _known(session_id, words)
+
+
 async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> Steered:
     """Hand a queued item's words to the turn that runs: the item goes as that happens.
 
@@ -109,17 +116,13 @@ async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> 
 
     def transaction() -> Steered:
         item = get_queued(item_id)
-        words = Words(text=_text(item), producer=QUEUE_PRODUCER, idempotency_key=item.id)
+        words = Words(text=text_of(item.payload.content), producer=QUEUE_PRODUCER, idempotency_key=item.id)
         steered = _steer(owner, item.session_id, words, clock, _refusal(item))
         if steered.signal is not None:
             take_out(item, "merged", clock.now_ms(), steered.signal.turn_id)
         return steered
 
     return await store.write(transaction)
-
-
-def _text(item: QueueItem) -> str:
-    return "\n\n".join(block.text for block in item.payload.content if isinstance(block, TextBlock))
 
 
 def _refusal(item: QueueItem) -> SessionError | None:

@@ -1,4 +1,4 @@
-"""How much of a message may wait for somebody else: in a queue, or for a running turn.
+"""What of a message may wait for somebody else, in a queue or for a running turn, and how much of it.
 
 Counted is what was said, in UTF-8 and text files included; how a row encodes it,
 and what else an item runs with, is not the caller's concern.
@@ -12,6 +12,11 @@ from mcode_exec.errors import InvocationError
 from mcode_exec.records.history import Block, TextBlock
 
 MAX_WORDS_BYTES = 1024 * 1024
+
+
+def text_of(content: Iterable[Block]) -> str:
+    """What a message says, its attachments apart."""
+    return "\n\n".join(block.text for block in content if isinstance(block, TextBlock))
 
 
 def check_words(content: Iterable[Block]) -> None:

@@ -141,7 +141,7 @@ def test_what_was_replaced_in_words_for_others_is_said(mcode: Mcode, peer: Peer)
     assert said == ["a\ufffdb"] * 4
     bom = mcode.run("queue", "edit", items(mcode)[0]["id"], "\ufeffc").check()
     assert listed(mcode, session)[0]["text"] == "c", bom.err
-    assert "PROMPT is empty" in mcode.run("queue", "edit", items(mcode)[0]["id"], "\ufeff ").check(2).err
+    assert "nothing to run" in mcode.run("queue", "edit", items(mcode)[0]["id"], "\ufeff ").check(2).err
     assert (
         mcode.run(
             "queue", "edit", items(mcode)[0]["id"], b"\xed\xa0\xbd".decode("utf-8", "surrogateescape")
