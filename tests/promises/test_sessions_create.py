@@ -77,7 +77,7 @@ def test_a_default_title_gives_way_to_the_first_prompt_with_text(mcode: Mcode) -
 def test_a_queued_prompt_gives_a_title_too(mcode: Mcode) -> None:
     session = create(mcode)
     mcode.run("queue", "add", session, "From the queue").check()
-    mcode.run("queue", "drain", session).check()
+    mcode.run("queue", "drain", "--session", session).check()
     assert shown(mcode, session)["title"] == "From the queue"
 
 

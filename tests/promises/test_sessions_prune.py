@@ -119,7 +119,7 @@ def test_a_session_for_which_items_wait_is_kept(mcode: Mcode, peer: Peer) -> Non
 
 def test_a_session_that_somebody_drains_is_kept(mcode: Mcode, peer: Peer) -> None:
     session = age(mcode, made(mcode, peer), 100)
-    drainer = mcode.start("queue", "drain", session, "--follow")
+    drainer = mcode.start("queue", "drain", "--session", session, "--follow")
     wait_until(lambda: mcode.query("SELECT owner FROM queue_drainers"), "nobody drains")
     assert prune(mcode) == [(session, "kept")]
     drainer.send(signal.SIGINT)
