@@ -83,6 +83,8 @@ def prune(
     if has_more:
         notice(f"more are that old: --limit {limit} stops here")
     for one in found:
+        if one.notice is not None:
+            notice(f"session {one.session_id}: {one.notice}")
         if one.outcome == "failed":
             notice(f"error: {one.message} ({one.code})")
     return next((one.exit_code for one in found if one.exit_code), 0)

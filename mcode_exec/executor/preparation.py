@@ -149,6 +149,8 @@ async def prepare(
         create=lambda: _create(runtime, invocation, project, session, plan, redactor),
         found=plan.found,
     )
+    if choice.is_rebound:  # its project may be one in which no session was made yet
+        await runtime.store.write(lambda: session_rows.ensure_project(project))
     if not (choice.is_new and invocation.request_id):  # a known request has a session of its own
         await sink.session_known(choice.session.id)
     return Prepared(

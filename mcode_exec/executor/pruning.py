@@ -51,6 +51,8 @@ class Pruned(Struct, frozen=True, kw_only=True, rename="camel"):
     #: why it could not be deleted
     code: str | None = None
     message: str | None = None
+    #: what of its files was left alone
+    notice: str | None = None
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -116,7 +118,12 @@ async def _prune(
     session = one.session
     size = await asyncio.to_thread(_size, runtime.sessions_dir, one)
 
-    def pruned(outcome: Outcome, reason: Reason | None = None, error: McodeError | None = None) -> Pruned:
+    def pruned(
+        outcome: Outcome,
+        reason: Reason | None = None,
+        error: McodeError | None = None,
+        notice: str | None = None,
+    ) -> Pruned:
         return Pruned(
             session_id=session.id,
             title=redactor.text(session.title),
@@ -129,6 +136,7 @@ async def _prune(
             exit_code=0 if error is None else error.exit_code,
             code=None if error is None else error.code,
             message=None if error is None else error.message,
+            notice=notice,
         )
 
     if one.reason is not None:
@@ -136,7 +144,7 @@ async def _prune(
     if is_dry:
         return pruned("would-delete")
     try:
-        await delete_unless(
+        notice = await delete_unless(
             runtime,
             session.id,
             lambda members: retention.check(members, wanted, runtime.owner, runtime.clock),
@@ -149,7 +157,7 @@ async def _prune(
         raise
     except McodeError as error:
         return None if error.code == "session_not_found" else pruned("failed", error=error)
-    return pruned("deleted")
+    return pruned("deleted", notice=notice)
 
 
 def _size(sessions_dir: str, one: Candidate) -> int:

@@ -284,3 +284,12 @@ def test_a_list_of_projects_is_served_by_indexes(mcode: Mcode, tmp_path: Path, m
             plan = " ".join(row[3] for row in store.execute("EXPLAIN QUERY PLAN " + sql))
             assert "USING" in plan, plan
             assert "TEMP B-TREE" not in plan, plan
+
+
+def test_a_session_that_a_turn_moves_is_in_the_project_of_its_new_place(
+    mcode: Mcode, tmp_path: Path, made: Make
+) -> None:
+    session = made(tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    mcode.exec("x", "--session", session, "--cwd", tmp_path / "two").check()
+    assert [(row["identity"], row["sessions"]) for row in projects(mcode)] == [(str(tmp_path / "two"), 1)]
