@@ -17,7 +17,7 @@ from mcode_exec.records.session import Project, RunLocation, Session
 from mcode_exec.store import project_rows, session_rows
 from mcode_exec.store.database import Store
 
-_BATCH = 250  # rows in one transaction
+_BATCH = 50  # rows in one transaction: it lasts milliseconds
 
 #: who keeps a key that is bound in the project of the new place too: the session that is moved, or the one there
 Keeper = Literal["moved", "there"]

@@ -48,7 +48,7 @@ def _projects(query: Any) -> list[Project]:
 def places_of(project_id: str) -> list[Place]:
     """The directories of a project's sessions, by name."""
     query = (
-        Sessions.select(Sessions.workspace, fn.COUNT(Sessions.id), fn.MAX(Sessions.activity_ms))
+        Sessions.select(Sessions.workspace, fn.COUNT(SQL("*")), fn.MAX(Sessions.activity_ms))
         .where(Sessions.project_id == project_id)
         .group_by(Sessions.workspace)
         .order_by(Sessions.workspace)
@@ -65,7 +65,7 @@ def places_below(directory: str) -> list[tuple[str, Place]]:
         Sessions.select(
             Sessions.project_id,
             Sessions.workspace,
-            fn.COUNT(Sessions.id),
+            fn.COUNT(SQL("*")),
             fn.MAX(Sessions.activity_ms),
         )
         .where(_is_below(directory))

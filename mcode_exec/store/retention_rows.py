@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from peewee import fn
+from peewee import SQL, fn
 
 from mcode_exec.records.session import Session
 from mcode_exec.store import session_rows
+from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import Messages, QueueDrainers, Sessions, tuples
 
 
@@ -34,12 +35,21 @@ def page_older(
     return [session for session in found if session is not None]
 
 
+_COUNT = Statement(
+    lambda session_id: Messages.select(fn.COUNT(SQL("*"))).where(Messages.session_id == session_id), str
+)
+_DRAINERS = Statement(
+    lambda session_id: QueueDrainers.select(QueueDrainers.owner).where(
+        QueueDrainers.session_id == session_id
+    ),
+    str,
+)
+
+
 def count_messages(session_id: str) -> int:
-    query = Messages.select(fn.COUNT(Messages.row)).where(Messages.session_id == session_id)
-    return next((int(count) for (count,) in tuples(query)), 0)
+    return next((int(count) for (count,) in _COUNT.tuples(session_id)), 0)
 
 
 def own_drainers(session_id: str) -> list[str]:
     """Owner tokens of those who drain this session in particular, dead ones among them."""
-    query = QueueDrainers.select(QueueDrainers.owner).where(QueueDrainers.session_id == session_id)
-    return [owner for (owner,) in tuples(query)]
+    return [owner for (owner,) in _DRAINERS.tuples(session_id)]

@@ -210,12 +210,17 @@ def changes_after(row: int, limit: int) -> list[tuple[int, str, str, int]]:
     return [(number, session_id, kind, at_ms) for number, session_id, kind, at_ms in tuples(query)]
 
 
+_CHILDREN = Statement(
+    lambda session_id: Sessions.select(Sessions.id).where(
+        (Sessions.parent_id == session_id) & Sessions.session_kind.in_(("task", "peek"))
+    ),
+    str,
+)
+
+
 def internal_children(session_id: str) -> list[str]:
     """Ids of the sub-agents and side conversations of a session."""
-    query = Sessions.select(Sessions.id).where(
-        (Sessions.parent_id == session_id) & Sessions.session_kind.in_(("task", "peek"))
-    )
-    return [child for (child,) in tuples(query)]
+    return [child for (child,) in _CHILDREN.tuples(session_id)]
 
 
 def sessions_at(location: RunLocation, limit: int) -> list[Session]:

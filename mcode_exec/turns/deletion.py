@@ -52,10 +52,6 @@ async def seal(
 
     def transaction() -> list[Session]:
         sealed: list[Session] = []
-        if check is not None:
-            members = [one for one in map(session_rows.find_session, family(session_id)) if one is not None]
-            if members:
-                check(members)
         for one in family(session_id):
             session = session_rows.find_session(one)
             if session is None:
@@ -70,6 +66,8 @@ async def seal(
             raise SessionError(
                 f"there is no session {session_id}; `mcode sessions list --all` shows what there is"
             )
+        if check is not None:
+            check(sealed)  # as they were; what it raises undoes the seals
         return sealed[::-1]
 
     return await store.write(transaction)

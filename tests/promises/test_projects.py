@@ -277,7 +277,7 @@ def test_a_list_of_projects_is_served_by_indexes(mcode: Mcode, tmp_path: Path, m
     made(tmp_path / "a")
     with sqlite3.connect(mcode.data / "mcode.db") as store:
         for sql in (
-            "SELECT workspace, COUNT(id), MAX(activity_ms) FROM sessions WHERE project_id = 'x' GROUP BY workspace",
+            "SELECT workspace, COUNT(*), MAX(activity_ms) FROM sessions WHERE project_id = 'x' GROUP BY workspace",
             "SELECT id FROM sessions WHERE activity_ms < 5 AND archived_ms IS NOT NULL ORDER BY activity_ms, id",
             "SELECT id FROM sessions WHERE activity_ms < 5 ORDER BY activity_ms, id LIMIT 5",
         ):
