@@ -29,6 +29,10 @@ _OPTIONS = (
           help="Label (repeatable)."),
     _flag(_SESSION, "--cwd", type=TEXT, metavar="DIR",
           help="Workspace [default: the current directory]."),
+    _flag(_SESSION, "--model", type=KEY, metavar="P/M[#V]",
+          help="Model of its turns [default: of each turn the one that is configured then]."),
+    _flag(_SESSION, "--agent", type=KEY, metavar="NAME",
+          help="Agent of its turns, one of the configuration."),
     _flag(_RIGHTS, "--permission", type=click.Choice(["smart", "full", "off", "read-only"]),
           help="Preset of rules for its turns [default: smart]."),
     _flag(_RIGHTS, "--allow", multiple=True, type=TEXT, metavar="RULE",
@@ -37,6 +41,8 @@ _OPTIONS = (
           help="Deny, likewise."),
     _flag(_SETUP, "--output-format", type=click.Choice(["text", "json"]), default="text",
           help="text (default): the id; json: the whole session."),
+    _flag(_SETUP, "--config", "config_file", type=KEY, metavar="FILE",
+          help="The configuration that --model and --agent are looked up in."),
     _flag(_SETUP, "--data-dir", metavar="DIR",
           help="Where sessions are kept."),
 )
@@ -65,10 +71,13 @@ def create(
     parent: str | None,
     labels: tuple[tuple[str, str], ...],
     cwd: str | None,
+    model: str | None,
+    agent: str | None,
     permission: str | None,
     allow: tuple[str, ...],
     deny: tuple[str, ...],
     output_format: str,
+    config_file: str | None,
     data_dir: str | None,
 ) -> int:
     """Make a session without running a turn, and print its id.
@@ -89,10 +98,13 @@ def create(
         title=title,
         session_key=session_key,
         labels=labels,
+        model=model,
+        agent=agent,
         permission=permission,  # type: ignore[arg-type]  # the choices are the presets
         rules=tuple(
             FlagRule(verdict="allow" if name == "allow" else "deny", text=text) for name, text in rules
         ),
+        config_file=config_file,
         data_dir=data_dir,
     )
     created = await_result(create_session(invocation, os.environ, parent))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor import settings as resolving
+from mcode_exec.executor.effort import check_variant
+from mcode_exec.executor.models import reach
 from mcode_exec.executor.runtime import Runtime
-from mcode_exec.executor.turn_plan import find_repository
+from mcode_exec.executor.turn_plan import MODEL_FLAG, find_repository
 from mcode_exec.executor.workspaces import usable_workspace
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.session import Project, Session
@@ -31,7 +36,7 @@ class Created(Struct, frozen=True, kw_only=True):
 async def create_session(invocation: Invocation, env: Mapping[str, str], parent: str | None) -> Created:
     """Make the session that the flags describe, under `parent` if one is named.
 
-    Raises: InvocationError, SessionError, StoreFailedError, StoreBusyError.
+    Raises: InvocationError, ConfigError, SessionError, StoreFailedError, StoreBusyError.
     """
     workspace = usable_workspace(invocation.cwd, env)
     resolving.check_rules(invocation)
@@ -51,6 +56,7 @@ async def create_session(invocation: Invocation, env: Mapping[str, str], parent:
             parent_id, notices = found.session.id, found.notices
         project = await project_at(runtime, workspace)
         now_ms = runtime.clock.now_ms()
+        model = await _model(runtime, invocation, workspace)
         session = making.new_session(
             project_id=project.id,
             workspace=workspace,
@@ -61,10 +67,34 @@ async def create_session(invocation: Invocation, env: Mapping[str, str], parent:
             labels=dict(invocation.labels),
             permission=resolving.permission_of(invocation),
         )
+        session = structs.replace(session, agent=invocation.agent, **model)
         made, is_new = await children.create_ahead(runtime.store, project, session, parent_id)
     finally:
         await runtime.close()
     return Created(session=made, is_new=is_new, notices=notices)
+
+
+async def _model(runtime: Runtime, invocation: Invocation, workspace: str) -> dict[str, Any]:
+    """What the session keeps of `--model`; an agent is looked up beside it.  No key is asked for.
+
+    Raises: ConfigError, ModelUnknownError.
+    """
+    if invocation.model is None and invocation.agent is None:
+        return {}
+    config = resolving.resolve(invocation, runtime.env, workspace).config
+    if invocation.model is None:
+        return {}
+    found = await asyncio.to_thread(
+        partial(reach, invocation.model, config, runtime.env, runtime.catalogue(config), needs_key=False)
+    )
+    ref = found.info.ref
+    check_variant(ref, found.api, MODEL_FLAG)
+    return {
+        "provider_id": ref.provider_id,
+        "model_id": ref.model_id,
+        "variant": ref.variant,
+        "context_tokens": found.info.context_tokens,
+    }
 
 
 async def project_at(runtime: Runtime, workspace: str) -> Project:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -19,6 +20,7 @@ from mcode_exec.executor.prompt import Prompt, read_prompt
 from mcode_exec.executor.settings import Settings
 from mcode_exec.permissions.presets import strictest_preset
 from mcode_exec.permissions.rules import RuleSet
+from mcode_exec.records import labels
 from mcode_exec.records.history import FileBlock, ImageBlock
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelInfo
@@ -123,6 +125,8 @@ async def plan_turn(
         raise SessionDeletingError(existing.id)
     if existing is not None and invocation.session is not None:
         _check_workspace(existing, invocation, workspace)
+    if invocation.labels:
+        labels.changed({} if existing is None else existing.labels, dict(invocation.labels), ())
     if existing is None and inherited is None and begins_with_another(invocation):
         from mcode_exec.executor.inherited import read_inherited
 
@@ -211,7 +215,9 @@ def _check_workspace(session: Session, invocation: Invocation, workspace: str) -
     if os.path.isdir(session.workspace):
         there, gone = f", `mcode exec --session {session.id} --cwd @recorded` runs it there", ""
     else:
-        there, gone = "", " (which is gone)"
+        names = f"{shlex.quote(session.workspace)} {shlex.quote(workspace)}"
+        there = f", `mcode projects relocate {names}` brings all sessions from there"
+        gone = " (which is gone)"
     raise SessionError(
         f"session {session.id} belongs to {session.workspace}{gone}, not to {workspace}: {here}{there}",
         code="workspace_mismatch",

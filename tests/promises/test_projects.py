@@ -113,6 +113,18 @@ def test_a_moved_workspace_goes_on_by_list_continue_key_and_request(
     assert made(old, "--session-key", "nightly") != keyed
 
 
+def test_a_run_in_the_new_place_says_how_the_sessions_come_along(
+    mcode: Mcode, tmp_path: Path, made: Make
+) -> None:
+    old, new = tmp_path / "the old", tmp_path / "new"
+    session = made(old)
+    old.rename(new)
+    message = mcode.exec("x", "--session", session, *JSON, cwd=new).check(4).result["error"]["message"]
+    assert f"`mcode projects relocate '{old}' {new}`" in message
+    relocate(mcode, old, new)
+    mcode.exec("x", "--session", session, cwd=new).check()
+
+
 def test_a_moved_checkout_keeps_its_project(mcode: Mcode, tmp_path: Path, made: Make) -> None:
     old, new = make_repository(tmp_path / "old"), tmp_path / "new"
     (old / "sub").mkdir()

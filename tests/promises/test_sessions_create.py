@@ -215,3 +215,38 @@ def test_a_creation_that_was_killed_leaves_a_whole_session_or_none(mcode: Mcode,
     session = create(mcode, "--session-key", "k")
     assert [row["id"] for row in listed(mcode)] == [session]
     mcode.exec("x", "--session-key", "k").check()
+
+
+def test_the_model_and_agent_that_it_is_made_with_are_those_of_its_turns(mcode: Mcode, peer: Peer) -> None:
+    tables = '[providers.fake.models."big-2"]\ncontext = 1000\n[agents.reviewer]\nprompt = "You review."\n'
+    mcode.configure(tables=tables)
+    session = create(mcode, "--model", "fake/big-2", "--agent", "reviewer")
+    assert (shown(mcode, session)["model"], shown(mcode, session)["agent"]) == ("fake/big-2", "reviewer")
+    plain = create(mcode)
+    for _ in range(2):
+        mcode.exec("x", "--session", session).check()
+        assert peer.last.json["model"] == "big-2"
+        assert "You review." in peer.last.text
+        mcode.exec("x", "--session", plain).check()
+        assert peer.last.json["model"] == "big-1"
+    assert "there is no agent" in mcode.run("sessions", "create", "--agent", "nobody").check(3).err
+    mcode.run("sessions", "create", "--model", "nobody/x").check(3)
+    mcode.run("sessions", "create", "--model", "").check(2)
+    assert len(listed(mcode)) == 2
+
+
+def test_a_fork_of_a_child_is_bound_as_the_child_is(mcode: Mcode, peer: Peer) -> None:
+    parent = create(mcode, "--deny", "bash:touch *")
+    child = create(mcode, "--parent", parent, "--permission", "full")
+    peer.script(say("first"))
+    mcode.exec("begin", "--session", child).check()
+    fork = mcode.run("sessions", "fork", child).check().out.strip()
+    assert shown(mcode, fork)["permission"] == shown(mcode, child)["permission"]
+    assert denials(mcode, peer, fork, "touch made", "--permission", "off")
+    peer.script(call("bash", {"command": "touch made"}), say("done"))
+    side = mcode.run("sessions", "btw", child, "aside", "--permission", "off", *JSON)
+    assert side.result["permissionDenials"]
+    peer.script(call("bash", {"command": "touch made"}), say("done"))
+    forked = mcode.exec("on", "--fork", child, "--permission", "off", *JSON)
+    assert forked.result["permissionDenials"]
+    assert not (mcode.workspace / "made").exists()

@@ -90,6 +90,15 @@ def test_labels_that_cannot_be_are_refused_and_change_nothing(
     assert shown(mcode, session)["labels"] == {"a": "1"}
 
 
+def test_labels_of_a_run_count_with_those_that_the_session_has(mcode: Mcode, session: str) -> None:
+    many = [word for number in range(64) for word in ("--label", f"k{number}=x")]
+    result = mcode.exec("x", "--session", session, *many, *JSON).check(2).result
+    assert "at most 64 labels" in result["error"]["message"]
+    assert mcode.exec("x", "--dry-run", "--session", session, *many).code == 2
+    assert shown(mcode, session)["labels"] == {"a": "1"}
+    mcode.exec("x", *many).check()
+
+
 def test_an_archived_session_is_out_of_lists_and_of_continue(mcode: Mcode, session: str) -> None:
     newer = mcode.exec("newer", *JSON).check().result["sessionId"]
     told = document(mcode, "archive", newer, newer)
