@@ -153,6 +153,11 @@ def _tell(moved: Relocated) -> None:
     would = "would belong" if moved.is_dry_run else "belong"
     for place in moved.workspaces:
         notice(f"{counted(place.sessions, 'session')} of {place.workspace} {would} to {place.new_workspace}")
+    if moved.worktrees:
+        from shlex import join
+
+        repair = join(["git", "-C", moved.new, "worktree", "repair", *moved.worktrees])
+        notice(f"sessions work in git worktrees, which git looks for in {moved.old}: {repair}")
     for one in moved.keys:
         notice(
             f"the key {one.session_key!r} is that of one session only now: {one.session_id} or {one.other_id}"

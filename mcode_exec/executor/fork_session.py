@@ -18,6 +18,7 @@ from mcode_exec.records.result import WorktreeInfo
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import making
+from mcode_exec.sessions.titles import title_in
 from mcode_exec.store import session_rows
 from mcode_exec.workspace import git
 
@@ -53,7 +54,7 @@ async def fork_session(invocation: Invocation, env: Mapping[str, str]) -> Forked
         session = making.new_session(
             project_id=project.id,
             workspace=workspace,
-            title=title if invocation.title is None else redactor.text(invocation.title),
+            title=title_in(redactor.text(invocation.title or "")) or title,
             title_is_default=False,
             now_ms=now_ms,
             labels=dict(invocation.labels),

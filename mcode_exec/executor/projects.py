@@ -78,6 +78,8 @@ class Relocated(Struct, frozen=True, kw_only=True, rename="camel"):
     workspaces: list[MoveRow]
     #: keys that one of two sessions has lost by it
     keys: list[Conflict]
+    #: of git, in which some of them work: git knows them by the old place still
+    worktrees: list[str]
 
 
 async def list_projects(
@@ -196,6 +198,7 @@ async def relocate(
         if found and keeper is None:
             raise _conflict(found)
         lost = found
+        worktrees = await runtime.store.read(lambda: project_rows.worktrees_below(source))
         if not dry_run:
             lost = []
             for move in moves:
@@ -223,6 +226,7 @@ async def relocate(
             for move in moves
         ],
         keys=lost,
+        worktrees=[path for path in worktrees if os.path.isdir(path)],
     )
 
 

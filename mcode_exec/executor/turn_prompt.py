@@ -65,9 +65,9 @@ def _user_record(
 
 
 def _moved_note(choice: Choice, accepted: Accepted) -> tuple[TextBlock, ...]:
-    before = choice.moved_from
-    if before is None and accepted.session is not None and accepted.session.history_bytes:
-        before = accepted.session.relocated_from  # it was moved since its last turn
+    before, session = choice.moved_from, accepted.session
+    if before is None and session is not None and session.history_bytes and choice.run_location is None:
+        before = session.relocated_from  # it was moved since its last turn
     if before is None:
         return ()
     return (TextBlock(text=making.moved_note(choice.directory, before), synthetic=True),)

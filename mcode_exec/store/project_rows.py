@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 from peewee import SQL, fn
 
-from mcode_exec.records.session import Project, Session
+from mcode_exec.records.session import Project, RunLocation, Session
 from mcode_exec.store import session_rows
 from mcode_exec.store.tables import ClientRequests, Projects, Sessions, dicts, tuples
 
@@ -88,6 +88,17 @@ def _is_below(directory: str) -> Any:
 def has_sessions_below(directory: str) -> bool:
     """Whether any session is in a directory or below it."""
     return bool(tuples(Sessions.select(Sessions.id).where(_is_below(directory)).limit(1)))
+
+
+def worktrees_below(directory: str) -> list[str]:
+    """The git worktrees in which sessions of a directory, or of what is below it, work."""
+    query = (
+        Sessions.select(Sessions.run_location)
+        .where(Sessions.run_location.is_null(False) & _is_below(directory))
+        .distinct()
+    )
+    found = (msgspec.json.decode(location, type=RunLocation).path for (location,) in tuples(query))
+    return sorted(set(found))
 
 
 def sessions_at(workspace: str, project_id: str, limit: int) -> list[Session]:

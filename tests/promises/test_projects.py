@@ -305,3 +305,20 @@ def test_a_session_that_a_turn_moves_is_in_the_project_of_its_new_place(
     (tmp_path / "two").mkdir()
     mcode.exec("x", "--session", session, "--cwd", tmp_path / "two").check()
     assert [(row["identity"], row["sessions"]) for row in projects(mcode)] == [(str(tmp_path / "two"), 1)]
+
+
+def test_a_session_in_a_worktree_goes_on_there_when_git_has_been_told(
+    mcode: Mcode, tmp_path: Path, made: Make
+) -> None:
+    old, new = make_repository(tmp_path / "old"), tmp_path / "new"
+    session = made(old, "--worktree")
+    (row,) = mcode.query("SELECT run_location FROM sessions")
+    worktree = json.loads(row["run_location"])["path"]
+    old.rename(new)
+    run = mcode.run("projects", "relocate", old, new).check()
+    repair = f"git -C {new} worktree repair {worktree}"
+    assert repair in run.err
+    git(new, "worktree", "repair", worktree)
+    again = mcode.exec("x", "--continue", *JSON, cwd=new).check().result
+    assert (again["sessionId"], again["worktree"]["path"]) == (session, worktree)
+    assert [project["kind"] for project in projects(mcode)] == ["git"]

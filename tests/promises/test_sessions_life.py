@@ -58,6 +58,13 @@ def test_an_exec_title_is_one_line_too_and_an_empty_one_changes_nothing(mcode: M
     assert shown(mcode, session)["title"] == "one"
 
 
+def test_a_fork_is_called_by_one_line_too(mcode: Mcode, session: str) -> None:
+    fork = mcode.run("sessions", "fork", session, "--title", "a\x1bb\nc").check().out.strip()
+    assert shown(mcode, fork)["title"] == "ab"
+    plain = mcode.run("sessions", "fork", session, "--title", "").check().out.strip()
+    assert shown(mcode, plain)["title"] == "first words (fork #1)"
+
+
 def test_labels_are_given_changed_and_taken_away(mcode: Mcode, session: str) -> None:
     run = mcode.run("sessions", "label", session, "b=2", "c=x=y", "a=new").check()
     assert run.out == "a=new\nb=2\nc=x=y\n"

@@ -14,7 +14,7 @@ from tests.promises.test_delete import rows_of
 from tests.promises.test_sessions_create import create
 from tests.promises.test_sessions_life import ids
 from tests.promises.test_when_busy import JSON, busy_session, echo, wait_until
-from tests.support.mcode import Mcode
+from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import forever
 
@@ -230,3 +230,20 @@ def test_a_time_has_to_be_named_and_nothing_goes_without_one(
 def test_without_a_store_there_is_nothing_to_prune_and_none_is_made(mcode: Mcode) -> None:
     assert prune(mcode) == []
     assert not (mcode.data / "mcode.db").exists()
+
+
+def test_a_worktree_with_work_in_it_stays_and_is_told(mcode: Mcode, peer: Peer) -> None:
+    make_repository(mcode.workspace)
+    clean, dirty = (age(mcode, made(mcode, peer, "--worktree"), days) for days in (101, 100))
+    worktrees = {
+        row["id"]: Path(json.loads(row["run_location"])["path"])
+        for row in mcode.query("SELECT id, run_location FROM sessions")
+    }
+    (worktrees[dirty] / "new.txt").write_text("work")
+    run = mcode.run("sessions", "prune", "--older-than", "90d", *JSON).check()
+    told = {row["sessionId"]: row["notice"] for row in json.loads(run.out)["sessions"]}
+    assert told[clean] is None
+    assert str(worktrees[dirty]) in told[dirty]
+    assert str(worktrees[dirty]) in run.err
+    assert (worktrees[dirty] / "new.txt").read_text() == "work"
+    assert not worktrees[clean].exists()
