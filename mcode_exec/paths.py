@@ -137,6 +137,11 @@ def database_file(data: str) -> str:
     return os.path.join(data, "mcode.db")
 
 
+def search_file(data: str) -> str:
+    """The index of full-text search; it can be removed, and is made anew."""
+    return os.path.join(data, "search.db")
+
+
 def run_dir(data: str) -> str:
     return os.path.join(data, "run")
 
@@ -152,9 +157,10 @@ def worktrees_dir(data: str) -> str:
 
 def is_kept(path: str, data: str) -> bool:
     """Whether `path` is one of mcode's own files in the data directory `data`; others may be there too."""
-    database, catalogue = os.path.realpath(database_file(data)), os.path.realpath(catalogue_file(data))
+    databases = (os.path.realpath(database_file(data)), os.path.realpath(search_file(data)))
+    files = [f"{database}{ending}" for database in databases for ending in ("", "-wal", "-shm")]
     return (
-        os.path.realpath(path) in (database, f"{database}-wal", f"{database}-shm", catalogue)
+        os.path.realpath(path) in (*files, os.path.realpath(catalogue_file(data)))
         or is_inside(path, run_dir(data))
         or is_inside(path, sessions_dir(data))
     )

@@ -1,4 +1,4 @@
-"""`mcode sessions`: list, show, watch, export, verify, fork and delete what is kept.
+"""`mcode sessions`: list, search, show, watch, export, verify, fork and delete what is kept.
 
 Reads through executor/inspect and renders; it changes nothing but what
 `verify --repair` is asked to set aside.  What does more is a module of its own.
@@ -7,6 +7,7 @@ Reads through executor/inspect and renders; it changes nothing but what
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -15,24 +16,31 @@ from mcode_exec.cli.btw_command import btw
 from mcode_exec.cli.create_command import create
 from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.edit_last_command import edit_last
-from mcode_exec.cli.flag_types import SESSION_ID, Count
+from mcode_exec.cli.flag_types import SESSION_ID, TEXT, Count
 from mcode_exec.cli.fork_command import fork
+from mcode_exec.cli.history_command import history
 from mcode_exec.cli.label_command import label
 from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
 from mcode_exec.cli.prune_command import prune
 from mcode_exec.cli.rename_command import rename
 from mcode_exec.cli.rewind_command import rewind
+from mcode_exec.cli.search_command import search
+from mcode_exec.cli.session_filters import flags_of, page_limit, session_filters
 from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell_deletions
+from mcode_exec.cli.tree_command import tree
 from mcode_exec.cli.watch_command import watch
 
 _FINDING_FIELDS = ("line", "problem", "repaired", "keptIn")
 
 
-@click.group("sessions", short_help="List, show, watch, fork, export, verify and delete sessions.")
+@click.group("sessions", short_help="List, search, show, watch, fork, export, verify and delete sessions.")
 def command() -> None:
-    """List, show, watch, fork, export, verify and delete sessions."""
+    """List, search, show, watch, fork, export, verify and delete sessions."""
 
 
+command.add_command(search)
+command.add_command(tree)
+command.add_command(history)
 command.add_command(watch)
 command.add_command(create)
 command.add_command(rename)
@@ -47,47 +55,46 @@ command.add_command(edit_last)
 command.add_command(prune)
 
 
-@command.command("list", short_help="Sessions of this workspace, newest first.")
-@click.option("--all", "all_workspaces", is_flag=True, help="Sessions of every workspace.")
-@click.option("--cwd", metavar="DIR", help="Workspace [default: the current directory].")
-@click.option("--limit", type=Count(1, 200), default=50, show_default=True)
+@command.command(
+    "list",
+    short_help="Sessions of this workspace, newest first.",
+    epilog="""\b
+Examples:
+  mcode sessions list --label ci=nightly --status error
+  mcode sessions list --all --since 7d --output-format jsonl
+  mcode sessions list --text "flaky test"        these words in its messages or title
+  mcode sessions list --archived""",
+)
+@session_filters
+@click.option(
+    "--text", type=TEXT, metavar="WORDS", help="These words in a message or the title, as in search."
+)
+@page_limit("Sessions.")
 @click.option("--before", metavar="CURSOR", help="Continue an earlier list.")
 @list_format
 @data_dir
 def list_(
-    all_workspaces: bool,
-    cwd: str | None,
+    text: str | None,
     limit: int,
     before: str | None,
     output_format: str,
     data_dir: str | None,
+    **filters: Any,
 ) -> int:
-    """Sessions of this workspace, newest first."""
-    from mcode_exec.executor.inspect import list_sessions
-    from mcode_exec.executor.workspaces import workspace_path
+    """Sessions of this workspace, by their newest turn; --since is about that."""
+    from mcode_exec.executor.session_lists import list_sessions
     from mcode_exec.output.tables import render
 
-    if cwd is not None and all_workspaces:
-        raise click.UsageError("--all and --cwd cannot be combined.")
-    here = "" if all_workspaces else workspace_path(cwd, os.environ)
-    # a path that is no text names no session, and cannot be looked for
-    workspace = None if all_workspaces else here.encode("utf-8", "replace").decode()
+    flags = flags_of(filters, text=text)
     page = await_result(
-        list_sessions(
-            data_dir,
-            os.environ,
-            workspace=workspace,
-            all_workspaces=all_workspaces,
-            limit=limit,
-            before_cursor=before,
-        )
+        list_sessions(data_dir, os.environ, flags, limit=limit, before_cursor=before, told=notice)
     )
     is_table = output_format == "table"
     seals, cursor = page.seals, page.cursor
     rows = [table_row(one) if is_table else row_of(one, seals.get(one.id)) for one in page.sessions]
     emit(render(rows, output_format, name="sessions", fields=FIELDS, columns=COLUMNS, cursor=cursor))
     if not rows and is_table:
-        notice("no sessions here" if not all_workspaces else "no sessions")
+        notice("no sessions here" if not flags.all_workspaces else "no sessions")
     if is_table:
         tell_deletions(seals)
     if cursor is not None and output_format != "json":

@@ -28,17 +28,7 @@ from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.version import VERSION
 
 EXPORT_FORMAT = "mcode.session"
-MAX_PAGE = 200  # rows; source: session-system notes
 _EXPORT_BATCH = 80
-
-
-class SessionPage(Struct, frozen=True, kw_only=True):
-    """Sessions of a list, and the cursor of the next page if there is one."""
-
-    sessions: list[Session]
-    #: of those that are being deleted
-    seals: dict[str, Seal]
-    cursor: str | None
 
 
 class MessagePage(Struct, frozen=True, kw_only=True):
@@ -62,49 +52,10 @@ async def opened(
         await runtime.close()
 
 
-async def list_sessions(
-    data_dir: str | None,
-    env: Mapping[str, str],
-    *,
-    workspace: str | None,
-    all_workspaces: bool,
-    limit: int,
-    before_cursor: str | None,
-) -> SessionPage:
-    """A page of sessions by newest activity.
-
-    `all_workspaces` shows archived, hidden and scheduled ones too.
-    """
-    before = _session_cursor(before_cursor) if before_cursor is not None else None
-    limit = min(limit, MAX_PAGE)
-    async with opened(data_dir, env, reads_only=True) as runtime:
-        sessions = await finding.page(
-            runtime.store,
-            workspace=None if all_workspaces else workspace,
-            before=before,
-            limit=limit + 1,
-            everything=all_workspaces,
-        )
-        seals = await _seals(runtime, sessions[:limit])
-    redactor = Redactor(secret_values(env))
-    shown = [_masked_words(session, redactor) for session in sessions[:limit]]
-    last = shown[-1] if len(sessions) > limit else None
-    return SessionPage(
-        sessions=shown, seals=seals, cursor=None if last is None else f"{last.activity_ms}:{last.id}"
-    )
-
-
-async def _seals(runtime: Runtime, sessions: list[Session]) -> dict[str, Seal]:
+async def seals_of(runtime: Runtime, sessions: list[Session]) -> dict[str, Seal]:
     """What is to be told of those that are being deleted."""
     ids = [session.id for session in sessions if session.deleting_by is not None]
     return await runtime.store.read(lambda: deletion_rows.seals_of(ids)) if ids else {}
-
-
-def _session_cursor(text: str) -> tuple[int, str]:
-    activity, _, session_id = text.partition(":")
-    if not activity.isdigit() or not session_id:
-        raise InvocationError(f"{text!r} is no cursor of this list; take the one that an earlier page gave")
-    return int(activity), session_id
 
 
 async def show_session(
@@ -124,15 +75,13 @@ async def show_session(
             before_row=int(before) if before is not None else None,
             limit=limit + 1,
         )
-        seals = await _seals(runtime, [session])
+        seals = await seals_of(runtime, [session])
     cursor = str(rows[1][0]) if len(rows) > limit else None
     messages = [masked(message, redactor) for _, message in rows[-limit:]]
-    return MessagePage(
-        session=_masked_words(session, redactor), seals=seals, messages=messages, cursor=cursor
-    )
+    return MessagePage(session=masked_words(session, redactor), seals=seals, messages=messages, cursor=cursor)
 
 
-def _masked_words(session: Session, redactor: Redactor) -> Session:
+def masked_words(session: Session, redactor: Redactor) -> Session:
     """A title is made of the prompt, and an error may quote a server; the rest names things."""
     error = session.error_message
     return structs.replace(

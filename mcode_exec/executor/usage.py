@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from msgspec import Struct
 
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor.inspect import opened
+from mcode_exec.executor.moments import moment_ms
 from mcode_exec.records.usage import By, Usage
 from mcode_exec.sessions import finding
 from mcode_exec.store.usage_rows import UsageSum, sum_usage
@@ -55,8 +55,8 @@ async def usage(
     Raises: InvocationError for a time or a zone that is none; SessionError; StoreFailedError.
     """
     zone = _zone(timezone)
-    since_ms = None if since is None else _moment_ms(since, "--since", zone)
-    until_ms = None if until is None else _moment_ms(until, "--until", zone)
+    since_ms = None if since is None else moment_ms(since, "--since", zone)
+    until_ms = None if until is None else moment_ms(until, "--until", zone)
     if since_ms is not None and until_ms is not None and since_ms >= until_ms:
         raise InvocationError(f"--since {since} is not before --until {until}: nothing lies between them")
     async with opened(data_dir, env, reads_only=True) as runtime:
@@ -92,32 +92,6 @@ def _day_of(zone: tzinfo | None) -> Callable[[int], str]:
         return datetime.fromtimestamp(at_ms // 1000, zone or UTC).date().isoformat()
 
     return day
-
-
-def _moment_ms(text: str, name: str, zone: tzinfo | None) -> int:
-    """A duration before now, a date at its midnight, or a date with a time; zone or UTC where it names none."""
-    import re
-    from datetime import UTC, datetime
-
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is not None:
-        moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=zone or UTC)
-        return int(moment.timestamp() * 1000)
-    from mcode_exec.durations import parse_duration
-
-    try:
-        seconds = parse_duration(text, name=name, error=InvocationError)
-    except InvocationError as error:
-        if re.fullmatch(r"[0-9.]+(?:ms|[smhd])", text):  # a duration, though one that is too long
-            raise
-        raise InvocationError(
-            f"{name}: {text[:40]!r} is neither a duration such as 7d, nor a date such as 2026-01-31, "
-            "nor a time such as 2026-01-31T12:00"
-        ) from error
-    return int((time.time() - seconds) * 1000)
 
 
 def _total(sums: Sequence[UsageSum]) -> UsageSum:

@@ -50,6 +50,11 @@ def _named(text: str) -> Session:
     return candidates[0]
 
 
+def is_internal(session: Session) -> bool:
+    """A sub-agent's session or a side conversation: what is run in its place is its public parent."""
+    return session.session_kind in ("task", "peek")
+
+
 async def find_named(store: Store, text: str) -> Found:
     """The session to run for `--session`: a sub-agent's resolves to its public parent.
 
@@ -60,7 +65,7 @@ async def find_named(store: Store, text: str) -> Found:
         session = _named(text)
         first = session
         seen = {session.id}
-        while session.parent_id is not None and session.session_kind in ("task", "peek"):
+        while session.parent_id is not None and is_internal(session):
             parent = session_rows.find_session(session.parent_id)
             if parent is None or parent.id in seen or len(seen) > MAX_PARENTS:
                 raise SessionError(f"the parents of session {first.id} lead nowhere; name another session")
@@ -154,22 +159,6 @@ async def find_keyed(store: Store, project: Project, key: str) -> Session | None
         return None if known is None else session_rows.find_by_key(known.id, key)
 
     return await store.read(transaction)
-
-
-async def page(
-    store: Store,
-    *,
-    workspace: str | None,
-    before: tuple[int, str] | None,
-    limit: int,
-    everything: bool,
-) -> list[Session]:
-    """A page of sessions, newest activity first."""
-    return await store.read(
-        lambda: session_rows.page_sessions(
-            workspace=workspace, before=before, limit=limit, everything=everything
-        )
-    )
 
 
 async def messages_page(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 import msgspec
-from peewee import fn
+from peewee import SQL, fn
 
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.usage import Usage
@@ -94,6 +94,30 @@ def messages_before(session_id: str, before_row: int | None, limit: int) -> list
         query = query.where(Messages.row < before_row)
     rows = tuples(query.order_by(Messages.row.desc()).limit(limit))
     return [(row, _decode(data)) for row, data in reversed(rows)]
+
+
+def user_messages_before(
+    session_id: str, before_row: int | None, limit: int
+) -> list[tuple[int, DisplayMessage]]:
+    """The newest `limit` (row, message) of people before a row, newest first."""
+    query = Messages.select(Messages.row, Messages.data).where(
+        # as it stands in the index: SQLite cannot know of a parameter that the index is about it
+        (Messages.session_id == session_id) & (Messages.role == SQL("'user'"))
+    )
+    if before_row is not None:
+        query = query.where(Messages.row < before_row)
+    rows = tuples(query.order_by(Messages.row.desc()).limit(limit))
+    return [(row, _decode(data)) for row, data in rows]
+
+
+def first_user_message(session_id: str) -> DisplayMessage | None:
+    query = (
+        Messages.select(Messages.data)
+        .where((Messages.session_id == session_id) & (Messages.role == SQL("'user'")))
+        .order_by(Messages.row)
+        .limit(1)
+    )
+    return next((_decode(data) for (data,) in tuples(query)), None)
 
 
 def newest_row(session_id: str, *, before: int | None = None) -> int:

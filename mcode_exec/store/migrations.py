@@ -165,6 +165,38 @@ CREATE INDEX sessions_project ON sessions (project_id, workspace, activity_ms);
 CREATE INDEX sessions_archived ON sessions (activity_ms, id) WHERE archived_ms IS NOT NULL;
 """
 
+# Wide enough that the filters of a list are judged in the index: a row is read only when it is shown.
+_M007_FINDING = """
+DROP INDEX sessions_activity;
+CREATE INDEX sessions_activity ON sessions (activity_ms DESC, id DESC, session_kind, visibility, archived_ms,
+    status, deleting_by);
+DROP INDEX sessions_workspace;
+CREATE INDEX sessions_workspace ON sessions (workspace, activity_ms DESC, id DESC, session_kind, visibility,
+    archived_ms, status, deleting_by);
+CREATE INDEX sessions_tree ON sessions (COALESCE(parent_id, forked_from), created_ms, id)
+    WHERE COALESCE(parent_id, forked_from) IS NOT NULL;
+CREATE INDEX messages_prompts ON messages (session_id, row) WHERE role = 'user';
+CREATE TABLE session_labels (
+    label TEXT NOT NULL, value TEXT NOT NULL, session_id TEXT NOT NULL,
+    PRIMARY KEY (label, value, session_id)) WITHOUT ROWID;
+CREATE INDEX session_labels_session ON session_labels (session_id);
+INSERT OR IGNORE INTO session_labels (label, value, session_id)
+    SELECT found.key, found.value, sessions.id FROM sessions, json_each(
+        CASE WHEN json_valid(sessions.labels) THEN sessions.labels ELSE '{}' END) AS found
+    WHERE found.type = 'text';
+CREATE TRIGGER session_labelled AFTER INSERT ON sessions WHEN NEW.labels != '{}' BEGIN
+    INSERT OR IGNORE INTO session_labels (label, value, session_id)
+    SELECT key, value, NEW.id FROM json_each(CASE WHEN json_valid(NEW.labels) THEN NEW.labels ELSE '{}' END)
+    WHERE type = 'text'; END;
+CREATE TRIGGER session_relabelled AFTER UPDATE OF labels ON sessions WHEN NEW.labels IS NOT OLD.labels BEGIN
+    DELETE FROM session_labels WHERE session_id = NEW.id;
+    INSERT OR IGNORE INTO session_labels (label, value, session_id)
+    SELECT key, value, NEW.id FROM json_each(CASE WHEN json_valid(NEW.labels) THEN NEW.labels ELSE '{}' END)
+    WHERE type = 'text'; END;
+CREATE TRIGGER session_unlabelled AFTER DELETE ON sessions WHEN OLD.labels != '{}' BEGIN
+    DELETE FROM session_labels WHERE session_id = OLD.id; END;
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
@@ -173,6 +205,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0004_deletions", _M004_DELETIONS),
     ("0005_operations", _M005_OPERATIONS),
     ("0006_life", _M006_LIFE),
+    ("0007_finding", _M007_FINDING),
 )
 
 VERSION = len(MIGRATIONS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from peewee import IntegerField, fn
+from peewee import SQL, IntegerField, fn
 
 from mcode_exec.records.session import Project, RunLocation, Session
 from mcode_exec.store.statement import Statement, Updates
@@ -65,7 +65,8 @@ def _values(session: Session) -> dict[str, Any]:
     return values
 
 
-def _session(row: dict[str, Any]) -> Session:
+def session_of(row: dict[str, Any]) -> Session:
+    """The record of a row of `sessions`."""
     for name in _JSON_COLUMNS:
         if row[name] is not None:
             row[name] = msgspec.json.decode(row[name])
@@ -76,7 +77,7 @@ def _session(row: dict[str, Any]) -> Session:
 
 def _first(query: Any) -> Session | None:
     rows = dicts(query.limit(1))
-    return _session(rows[0]) if rows else None
+    return session_of(rows[0]) if rows else None
 
 
 def insert_session(session: Session) -> bool:
@@ -90,13 +91,13 @@ _FIND = Statement(lambda session_id: Sessions.select().where(Sessions.id == sess
 
 def find_session(session_id: str) -> Session | None:
     row = _FIND.first(session_id)
-    return None if row is None else _session(row)
+    return None if row is None else session_of(row)
 
 
 def find_by_prefix(prefix: str) -> list[Session]:
     """At most two sessions whose id starts with `prefix`: enough to know whether it is unique."""
     query = Sessions.select().where((Sessions.id >= prefix) & (Sessions.id < prefix + "g")).limit(2)
-    return [_session(row) for row in dicts(query)]
+    return [session_of(row) for row in dicts(query)]
 
 
 def find_by_key(project_id: str, key: str) -> Session | None:
@@ -110,7 +111,7 @@ def _is_used() -> Any:
     return Sessions.last_turn_id.is_null(False) | (Sessions.history_bytes > 0)
 
 
-def _is_listed() -> Any:
+def is_listed() -> Any:
     """Likewise; but one that was made without a turn on purpose is there."""
     return _is_used() | (Sessions.is_made_ahead == 1)
 
@@ -121,8 +122,9 @@ def newest_conversations(workspace: str, limit: int) -> list[Session]:
         Sessions.select()
         .where(
             (Sessions.workspace == workspace)
-            & (Sessions.visibility == "visible")
-            & (Sessions.session_kind == "conversation")
+            # as they stand in the index: SQLite cannot know of a parameter that the index is about it
+            & (Sessions.visibility == SQL("'visible'"))
+            & (Sessions.session_kind == SQL("'conversation'"))
             & Sessions.archived_ms.is_null()
             & Sessions.deleting_by.is_null()
             & _is_used()
@@ -130,34 +132,7 @@ def newest_conversations(workspace: str, limit: int) -> list[Session]:
         .order_by(Sessions.activity_ms.desc())
         .limit(limit)
     )
-    return [_session(row) for row in dicts(query)]
-
-
-def page_sessions(
-    *, workspace: str | None, before: tuple[int, str] | None, limit: int, everything: bool
-) -> list[Session]:
-    """Sessions by newest activity; `before` is (activity_ms, id) of the last one seen.
-
-    Without `everything` archived, hidden, scheduled and never used ones are left out.
-    """
-    query = Sessions.select()
-    if workspace is not None:
-        query = query.where(Sessions.workspace == workspace)
-    if before is not None:
-        activity_ms, session_id = before
-        query = query.where(
-            (Sessions.activity_ms < activity_ms)
-            | ((Sessions.activity_ms == activity_ms) & (Sessions.id < session_id))
-        )
-    if not everything:
-        query = query.where(
-            (Sessions.visibility == "visible")
-            & Sessions.archived_ms.is_null()
-            & (Sessions.session_kind != "cron")
-            & _is_listed()
-        )
-    query = query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)
-    return [_session(row) for row in dicts(query)]
+    return [session_of(row) for row in dicts(query)]
 
 
 _NUMBERS = frozenset(field.name for field in Sessions._meta.sorted_fields if isinstance(field, IntegerField))
@@ -231,7 +206,7 @@ def sessions_at(location: RunLocation, limit: int) -> list[Session]:
         .order_by(Sessions.activity_ms.desc())
         .limit(limit)
     )
-    return [_session(row) for row in dicts(query)]
+    return [session_of(row) for row in dicts(query)]
 
 
 def delete_rows(session_id: str, limit: int) -> bool:

@@ -93,6 +93,19 @@ class Sessions(Table):
         table_name = "sessions"
 
 
+class SessionLabels(Table):
+    """The labels of sessions one by one, kept by triggers: how a list finds those that have one."""
+
+    label = TextField()
+    value = TextField()
+    session_id = TextField()
+
+    class Meta:
+        table_name = "session_labels"
+        primary_key = False
+        indexes = ((("label", "value", "session_id"), True), (("session_id",), False))
+
+
 class Messages(Table):
     #: rowid: order of commitment, and the cursor of pages
     row = AutoField()
@@ -393,6 +406,7 @@ class SchemaMigrations(Table):
 ALL_TABLES: tuple[type[Table], ...] = (
     Projects,
     Sessions,
+    SessionLabels,
     Messages,
     TokenUsage,
     SessionLocks,

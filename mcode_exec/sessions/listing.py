@@ -1,0 +1,84 @@
+"""Lists of sessions by filters: newest activity first, page by page.
+
+A list walks the index of activity and leaves out what does not fit; where a
+filter is known to fit few sessions (a rare label, rare words), it begins with
+those instead.  Either way the order is the same, and so are the cursors.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from mcode_exec.records.finding import SessionFilter, Words
+from mcode_exec.records.session import Session
+from mcode_exec.sessions.search_index import SearchIndex
+from mcode_exec.store import listing_rows, search_rows
+from mcode_exec.store.database import Store
+from mcode_exec.store.search_file import SearchFile
+
+Before = tuple[int, str] | None
+
+#: a label of more sessions is no good beginning
+_FEW_LABELLED = 2_000
+#: so many sessions are looked into one by one
+FEW_SESSIONS = 200
+
+
+async def page(store: Store, wanted: SessionFilter, before: Before, limit: int) -> list[Session]:
+    """A page of the sessions that fit; `before` is (activity_ms, id) of the last one seen."""
+    return await store.read(lambda: _page(wanted, before, limit))
+
+
+def _page(wanted: SessionFilter, before: Before, limit: int) -> list[Session]:
+    few = _labelled(wanted)
+    if few is None:
+        return listing_rows.page_sessions(wanted, before, limit)
+    return _cut(listing_rows.of_ids(wanted, few), before, limit)
+
+
+def few_ids(wanted: SessionFilter, most: int) -> list[str] | None:
+    """Ids of the sessions that fit, if there are no more than `most`; inside a read."""
+    if wanted == SessionFilter():
+        return None
+    found = [session.id for session in _page(wanted, None, most + 1)]
+    return found if len(found) <= most else None
+
+
+def _labelled(wanted: SessionFilter) -> list[str] | None:
+    """Ids of the sessions that have the rarest of the labels; None where none is rare."""
+    for label, value in wanted.labels:
+        ids = listing_rows.ids_with_label(label, value, _FEW_LABELLED + 1)
+        if len(ids) <= _FEW_LABELLED:
+            return ids
+    return None
+
+
+def _cut(sessions: list[Session], before: Before, limit: int) -> list[Session]:
+    behind = [one for one in sessions if before is None or (one.activity_ms, one.id) < before]
+    return behind[:limit]
+
+
+async def page_with_words(
+    store: Store, index: SearchIndex, wanted: SessionFilter, words: Words, before: Before, limit: int
+) -> list[Session]:
+    """Likewise, of the sessions in which the words stand, all of them in one message or in the title."""
+    few = await store.read(lambda: few_ids(wanted, FEW_SESSIONS))
+    if few is None:
+        ids = await index.sessions_of(words)
+        if ids is not None:
+            return _cut(await store.read(lambda: listing_rows.of_ids(wanted, ids)), before, limit)
+    # few sessions, or words that stand in many: each is looked into
+    found: list[Session] = []
+    while len(found) < limit:
+        sessions = await store.read(partial(_page, wanted, before, FEW_SESSIONS))
+        found += await index.read(partial(_with_words, sessions, words))
+        if len(sessions) < FEW_SESSIONS:
+            break
+        before = (sessions[-1].activity_ms, sessions[-1].id)
+    return found[:limit]
+
+
+def _with_words(sessions: list[Session], words: Words, file: SearchFile) -> list[Session]:
+    numbers = search_rows.stamps_of(file, [session.id for session in sessions])
+    known = [session for session in sessions if session.id in numbers]
+    return [session for session in known if search_rows.stand_in(file, words, numbers[session.id][0])]

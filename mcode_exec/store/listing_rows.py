@@ -1,0 +1,146 @@
+"""Rows of `sessions` for lists and trees: each query walks an index in the order of its answer.
+
+The wide indexes hold what filters ask for, so that a row is read only when it
+is in the answer; the values that a partial index names stand in the SQL as
+they are, because SQLite cannot know them of a parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from peewee import SQL, fn
+
+from mcode_exec.records.finding import SessionFilter
+from mcode_exec.records.session import Session
+from mcode_exec.store.session_rows import is_listed, session_of
+from mcode_exec.store.statement import Statement
+from mcode_exec.store.tables import SessionLabels, Sessions, dicts, tuples
+
+#: ids in one statement
+_CHUNK = 500
+
+
+def page_sessions(wanted: SessionFilter, before: tuple[int, str] | None, limit: int) -> list[Session]:
+    """Sessions by newest activity; `before` is (activity_ms, id) of the last one seen."""
+    query = Sessions.select()
+    for condition in (*_conditions(wanted), *_behind(before)):
+        query = query.where(condition)
+    query = query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)
+    return [session_of(row) for row in dicts(query)]
+
+
+def of_ids(wanted: SessionFilter, ids: Iterable[str]) -> list[Session]:
+    """Those of some sessions that fit a filter, newest activity first."""
+    found: list[Session] = []
+    left = list(ids)
+    conditions = _conditions(wanted)
+    for start in range(0, len(left), _CHUNK):
+        query = Sessions.select().where(Sessions.id.in_(left[start : start + _CHUNK]))
+        for condition in conditions:
+            query = query.where(condition)
+        found += [session_of(row) for row in dicts(query)]
+    return sorted(found, key=lambda one: (one.activity_ms, one.id), reverse=True)
+
+
+def ids_with_label(label: str, value: str, limit: int) -> list[str]:
+    """Ids of sessions with a label."""
+    query = (
+        SessionLabels.select(SessionLabels.session_id)
+        .where((SessionLabels.label == label) & (SessionLabels.value == value))
+        .limit(limit)
+    )
+    return [session_id for (session_id,) in tuples(query)]
+
+
+def _behind(before: tuple[int, str] | None) -> list[Any]:
+    if before is None:
+        return []
+    activity_ms, session_id = before
+    # said twice, so that the index is entered at the place and not at its beginning
+    return [
+        Sessions.activity_ms <= activity_ms,
+        (Sessions.activity_ms < activity_ms) | (Sessions.id < session_id),
+    ]
+
+
+def _conditions(wanted: SessionFilter) -> list[Any]:
+    found: list[Any] = []
+    if wanted.workspace is not None:
+        found.append(Sessions.workspace == wanted.workspace)
+    if wanted.since_ms is not None:
+        found.append(Sessions.activity_ms >= wanted.since_ms)
+    if wanted.kinds:
+        found.append(Sessions.session_kind.in_(wanted.kinds))
+    if wanted.excluded_kinds:
+        found.append(Sessions.session_kind.not_in(wanted.excluded_kinds))
+    if wanted.is_hidden is not None:
+        found.append(Sessions.visibility == ("hidden" if wanted.is_hidden else "visible"))
+    if wanted.is_archived is not None:
+        found.append(Sessions.archived_ms.is_null(not wanted.is_archived))
+    if wanted.statuses:
+        found.append(_has_status(wanted.statuses))
+    if wanted.is_used:
+        found.append(is_listed())
+    for label, value in wanted.labels:
+        has_it = SessionLabels.select(SQL("1")).where(
+            (SessionLabels.label == label)
+            & (SessionLabels.value == value)
+            & (SessionLabels.session_id == Sessions.id)
+        )
+        found.append(fn.EXISTS(has_it))
+    return found
+
+
+def _has_status(statuses: Sequence[str]) -> Any:
+    others = [status for status in statuses if status != "deleting"]
+    found = Sessions.deleting_by.is_null() & Sessions.status.in_(others) if others else None
+    if "deleting" in statuses:
+        deleting = Sessions.deleting_by.is_null(False)
+        found = deleting if found is None else found | deleting
+    return found
+
+
+# trees
+
+
+def _above() -> Any:
+    """What a session hangs on, as the index has it."""
+    return fn.COALESCE(Sessions.parent_id, Sessions.forked_from)
+
+
+#: before the first of a session's children
+BEFORE_ALL = (-(1 << 62), "")
+
+_CHILDREN = Statement(
+    lambda above, created_ms, child_id, limit: (
+        Sessions.select()
+        .where(
+            (_above() == above)
+            & (Sessions.created_ms >= created_ms)
+            & ((Sessions.created_ms > created_ms) | (Sessions.id > child_id))
+        )
+        .order_by(Sessions.created_ms, Sessions.id)
+        .limit(limit)
+    ),
+    *(str, int, str, int),
+)
+
+
+def children(session_id: str, after: tuple[int, str], limit: int) -> list[Session]:
+    """What hangs on a session, oldest first: sub-agents, side conversations, and forks without a parent.
+
+    `after`: (created_ms, id) of the last one seen.
+    """
+    return [session_of(row) for row in _CHILDREN.dicts(session_id, *after, limit)]
+
+
+def above_of(ids: Iterable[str]) -> dict[str, str | None]:
+    """For each of some sessions that exists, what it hangs on."""
+    left = list(dict.fromkeys(ids))
+    found: dict[str, str | None] = {}
+    for start in range(0, len(left), _CHUNK):
+        query = Sessions.select(Sessions.id, _above()).where(Sessions.id.in_(left[start : start + _CHUNK]))
+        found.update(tuples(query))
+    return found
