@@ -16,7 +16,7 @@ from mcode_exec import paths
 from mcode_exec.errors import BusyError, McodeError, SessionDeletingError, StoreBusyError, StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
-from mcode_exec.sessions import finding
+from mcode_exec.sessions import finding, search_index
 from mcode_exec.sessions.removing import remove_files
 from mcode_exec.store import reserve
 from mcode_exec.turns import deletion
@@ -75,9 +75,12 @@ async def delete_sessions(
             if any(session_id.startswith(name) for name in names):
                 told(Deletion(session_id=session_id, outcome="deleted"))
         gone = set(runtime.recovered.deleting)
-        for name in names:
-            code = await _delete_named(runtime, name, gone, told)
-            first = first or code
+        try:
+            for name in names:
+                code = await _delete_named(runtime, name, gone, told)
+                first = first or code
+        finally:
+            await search_index.forget(runtime.store, sorted(gone))
     return first
 
 
@@ -222,4 +225,5 @@ async def finish_deletions(
             )
         except McodeError:
             continue  # it is gone
+    await search_index.forget(runtime.store, gone)
     return tuple(gone), tuple(unfinished)

@@ -11,7 +11,7 @@ from functools import partial
 
 from mcode_exec.records.finding import SessionFilter, Words
 from mcode_exec.records.session import Session
-from mcode_exec.sessions.search_index import SearchIndex
+from mcode_exec.sessions.search_index import MANY_HITS, SearchIndex
 from mcode_exec.store import listing_rows, search_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.search_file import SearchFile
@@ -22,6 +22,8 @@ Before = tuple[int, str] | None
 _FEW_LABELLED = 2_000
 #: so many sessions are looked into one by one
 FEW_SESSIONS = 200
+#: at a time, where the words stand in many: about as many as a page has
+_LOOKED_INTO = 64
 
 
 async def page(store: Store, wanted: SessionFilter, before: Before, limit: int) -> list[Session]:
@@ -69,10 +71,13 @@ async def page_with_words(
             return _cut(await store.read(lambda: listing_rows.of_ids(wanted, ids)), before, limit)
     # few sessions, or words that stand in many: each is looked into
     found: list[Session] = []
+    looked_into = 0
     while len(found) < limit:
-        sessions = await store.read(partial(_page, wanted, before, FEW_SESSIONS))
+        index.patience.tell(f"looked into {looked_into:,} sessions")
+        sessions = await store.read(partial(_page, wanted, before, _LOOKED_INTO))
+        looked_into += len(sessions)
         found += await index.read(partial(_with_words, sessions, words))
-        if len(sessions) < FEW_SESSIONS:
+        if len(sessions) < _LOOKED_INTO:
             break
         before = (sessions[-1].activity_ms, sessions[-1].id)
     return found[:limit]
@@ -80,5 +85,5 @@ async def page_with_words(
 
 def _with_words(sessions: list[Session], words: Words, file: SearchFile) -> list[Session]:
     numbers = search_rows.stamps_of(file, [session.id for session in sessions])
-    known = [session for session in sessions if session.id in numbers]
-    return [session for session in known if search_rows.stand_in(file, words, numbers[session.id][0])]
+    among = search_rows.sessions_among(file, words, [number for number, _ in numbers.values()], MANY_HITS)
+    return [one for one in sessions if one.id in numbers and numbers[one.id][0] in among]

@@ -11,12 +11,15 @@ over a newer one.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from mcode_exec.errors import StoreFailedError
+from mcode_exec import paths
+from mcode_exec.errors import DiskFullError, McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.records.finding import Place, Words
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.searched_text import texts_of
@@ -103,6 +106,10 @@ class SearchIndex:
         with self._file.transaction():
             search_rows.put_meta(self._file, values)
 
+    async def is_whole(self) -> bool:
+        """Whether the index has ever been brought up to date."""
+        return bool(await self.read(search_rows.meta))
+
     # what has changed
 
     async def _changes(self) -> tuple[Marks | None, list[str], int]:
@@ -126,17 +133,21 @@ class SearchIndex:
 
     @staticmethod
     def _marks(file: SearchFile) -> tuple[Marks, Marks | None]:
-        """How far the store is, and how far the index is; None where the index is not of this store, or not whole."""
+        """How far the store is, and how far the index is; None where that is not known, or too long ago.
+
+        Raises: SearchDamagedError where the index is of another store.
+        """
         row, message_id = searched_rows.newest_message()
         now = Marks(change=session_rows.newest_change(), row=row, message_id=message_id)
         meta = search_rows.meta(file)
         if "change" not in meta:
             return now, None
         known = Marks(change=meta["change"], row=meta["row"], message_id=meta["message_id"])
-        oldest = session_rows.oldest_change()
-        is_followed = known.change <= now.change and oldest - 1 <= known.change
-        is_same = known.row == 0 or searched_rows.message_id_at(known.row) == known.message_id
-        return now, known if is_followed and is_same else None
+        if not searched_rows.is_of_this_store(known):
+            raise SearchDamagedError("it is of another store, or of a later state of this one")
+        is_there = known.row == 0 or searched_rows.message_id_at(known.row) is not None
+        is_followed = session_rows.oldest_change() - 1 <= known.change
+        return now, known if is_followed and is_there else None
 
     @staticmethod
     def _changed_since(change: int) -> set[str]:
@@ -235,6 +246,8 @@ class SearchIndex:
         if old is None or old.title != new.title or 0 not in kept:
             self._put(batch, number, 0, 0, created_ms, {"title": new.title}, kept)
         now = searched_rows.revisions(new.session_id)
+        if old is not None and old.newest_row == new.newest_row and old.newest_id != new.newest_id:
+            kept = {row: (doc, -1) for row, (doc, _) in kept.items()}  # other messages under the same numbers
         batch.deleted += [doc for row, (doc, _) in kept.items() if row and row not in now]
         wanted = sorted(row for row, revision in now.items() if row not in kept or kept[row][1] != revision)
         for row, revision, message in searched_rows.messages_at(wanted):
@@ -356,6 +369,26 @@ def _difference(old: Stamp | None, new: Stamp | None) -> int:
     return abs((0 if new is None else new.messages) - before) or 1
 
 
+async def forget(store: Store, session_ids: Sequence[str]) -> None:
+    """Take deleted sessions out of the index, if there is one; one that fails is removed for it.
+
+    A busy index is left to whoever searches next.
+    """
+    if not session_ids or not os.path.lexists(paths.search_file(os.path.dirname(store.path))):
+        return
+    index = SearchIndex(store, Redactor(), lambda _: None)
+    try:
+        await index.open()
+        await index.forget(session_ids)
+    except StoreBusyError:
+        pass
+    except (SearchDamagedError, StoreFailedError):
+        with contextlib.suppress(McodeError):
+            await index.discard()
+    finally:
+        await index.close()
+
+
 async def searching(
     store: Store, redactor: Redactor, told: Told, work: Callable[[SearchIndex], Awaitable[_T]]
 ) -> _T:
@@ -368,7 +401,12 @@ async def searching(
     while True:
         try:
             await index.open()
-            await index.refresh()
+            try:
+                await index.refresh()
+            except DiskFullError as error:
+                if not await index.is_whole():
+                    raise
+                told(f"{error.message}; what has changed since the last search is not looked through")
             return await work(index)
         except SearchDamagedError as error:
             if is_second:

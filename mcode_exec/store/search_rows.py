@@ -233,9 +233,22 @@ def sessions_of_hits(file: SearchFile, words: Words, most: int) -> set[int] | No
     return {session for session, _, _ in docs_at(file, docs).values()}
 
 
-def stand_in(file: SearchFile, words: Words, number: int) -> bool:
-    """Whether the words stand in a message of a session, or in its title."""
-    return bool(hits(file, words, before_doc=None, since_doc=0, numbers=(number,), limit=1))
+def sessions_among(file: SearchFile, words: Words, numbers: Sequence[int], most: int) -> set[int]:
+    """Those of some sessions in which the words stand.
+
+    One pass for all of them where they have no more than `most` hits: FTS5 finds its way to a place in the
+    documents of a common word by walking there.
+    """
+    if not numbers:
+        return set()
+    docs = hits(file, words, before_doc=None, since_doc=0, numbers=numbers, limit=most + 1)
+    if len(docs) <= most:
+        return {session for session, _, _ in docs_at(file, docs).values()}
+    return {
+        number
+        for number in numbers
+        if hits(file, words, before_doc=None, since_doc=0, numbers=(number,), limit=1)
+    }
 
 
 def _expression(words: Words, numbers: Sequence[int]) -> str:

@@ -15,21 +15,23 @@ _decode = msgspec.json.Decoder(DisplayMessage).decode
 
 # Written out, with any number of values as one parameter: making the index reads every message there is, and peewee
 # takes longer to write such a statement down, and to turn each row over, than SQLite to run it.
-_COUNTS = """
-SELECT session_id, COUNT(*), MAX(row), MAX(revision) FROM messages
+_COUNTS = """SELECT session_id, COUNT(*), MAX(row), MAX(revision) FROM messages
 WHERE session_id IN (SELECT value FROM json_each(?)) GROUP BY session_id"""
 _IDS = "SELECT row, id FROM messages WHERE row IN (SELECT value FROM json_each(?))"
 _REVISIONS = "SELECT row, revision FROM messages WHERE session_id = ?"
-_MESSAGES = """
-SELECT row, revision, data FROM messages WHERE row IN (SELECT value FROM json_each(?)) ORDER BY row"""
-_TITLES = """
-SELECT id, title, created_ms FROM sessions WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"""
+_MESSAGES = (
+    "SELECT row, revision, data FROM messages WHERE row IN (SELECT value FROM json_each(?)) ORDER BY row"
+)
+_TITLES = (
+    "SELECT id, title, created_ms FROM sessions WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id"
+)
 _TITLES_BEHIND = "SELECT id, title, created_ms FROM sessions WHERE id > ? ORDER BY id LIMIT ?"
 _EXISTING = "SELECT id FROM sessions WHERE id IN (SELECT value FROM json_each(?))"
 _STARTED = "SELECT id FROM sessions WHERE status = 'started' LIMIT ?"
 _BEHIND = "SELECT row, session_id FROM messages WHERE row > ? ORDER BY row LIMIT ?"
 _NEWEST = "SELECT row, id FROM messages WHERE row > 0 ORDER BY row DESC LIMIT 1"
 _ID_AT = "SELECT id FROM messages WHERE row = ?"
+_LAST_NUMBERS = "SELECT name, seq FROM sqlite_sequence WHERE name IN ('messages', 'session_changes')"
 
 
 class Marks(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +60,20 @@ def newest_message() -> tuple[int, str]:
 def message_id_at(row: int) -> str | None:
     found = _run(_ID_AT, row).fetchone()
     return None if found is None else str(found[0])
+
+
+def is_of_this_store(known: Marks) -> bool:
+    """Whether the store has once been where `known` says; one that was put back from a backup has not.
+
+    Numbers are given once, so a message that is missing was deleted, and one with another id is another store's.
+    """
+    last: dict[str, int] = dict(_run(_LAST_NUMBERS).fetchall())
+    message_id = message_id_at(known.row)
+    return (
+        known.row <= last.get("messages", 0)
+        and known.change <= last.get("session_changes", 0)
+        and message_id in (None, known.message_id)
+    )
 
 
 def page_stamps(after: str, limit: int) -> list[Stamp]:
