@@ -41,7 +41,7 @@ def parse(text: str, places: tuple[Place, ...] = ()) -> tuple[Words, tuple[str, 
         raise InvocationError(f"that is too much to search for: at most {MAX_CHARS:,} characters")
     terms: dict[Term, None] = {}
     notices: list[str] = []
-    for match in _PIECE.finditer(text):
+    for match in _PIECE.finditer(text.replace("\0", " ")):  # SQLite takes it for the end of a query
         quoted, bare = match.groups()
         piece = quoted if bare is None else bare.rstrip("*")
         if not _WORD_CHAR.search(piece):

@@ -31,7 +31,7 @@ def session_of(number: int, **changes: Any) -> Session:
     made = new_session(
         project_id="p", workspace="/w", title=f"title{number}", title_is_default=False, now_ms=1_000 + number
     )
-    return structs.replace(made, id=f"mvs_{number:032x}", last_turn_id="t", **changes)
+    return structs.replace(made, **{"id": f"mvs_{number:032x}", "last_turn_id": "t", **changes})
 
 
 class FoundWorld:
