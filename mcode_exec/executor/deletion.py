@@ -225,5 +225,5 @@ async def finish_deletions(
             )
         except McodeError:
             continue  # it is gone
-    await search_index.forget(runtime.store, gone)
+    # the search index is left alone: a turn may run in this process, and whoever searches next takes them out
     return tuple(gone), tuple(unfinished)

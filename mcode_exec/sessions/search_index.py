@@ -55,6 +55,8 @@ class SearchIndex:
         self._told = told
         self.patience = Patience(told)
         self._file = SearchFile(store.path)
+        #: whether sessions were taken out whose words may still be in the file
+        self._is_littered = False
 
     @property
     def path(self) -> str:
@@ -99,6 +101,7 @@ class SearchIndex:
             "message_id": marks.message_id,
         }
         await self._store.read(partial(self._keep_marks, values))
+        await self._clean()
         if self.patience.has_told:
             self._told(f"the search index has taken in {taken_in:,} messages")
 
@@ -225,6 +228,7 @@ class SearchIndex:
                     if old is not None:
                         batch.deleted += [doc for doc, _ in search_rows.docs_of(file, number).values()]
                         search_rows.drop_stamp(file, number)
+                        self._is_littered = True
                 elif old != now[session_id][0]:
                     new, created_ms = now[session_id]
                     number = number or search_rows.begin_session(file, session_id)
@@ -318,6 +322,13 @@ class SearchIndex:
         while left:
             done, _ = await self._store.read(partial(self._take_in, left[-_BATCH_SESSIONS:][::-1]))
             del left[len(left) - done :]
+        await self._clean()
+
+    async def _clean(self) -> None:
+        """Take the words of what is gone out of the file: before SQLite 3.42 FTS5 only marks them as deleted."""
+        if not self._is_littered:
+            return
+        self._is_littered = False
 
         def clean() -> None:
             if self._file.size_bytes <= _OPTIMIZED_BYTES:

@@ -70,6 +70,7 @@ class SearchFile:
             self._make()
             connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
             self._connection = connection
+            connection.execute("PRAGMA secure_delete = on").fetchall()  # what is taken out is overwritten
             (identity,) = connection.execute("PRAGMA application_id").fetchone()
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if (identity, version) == (_APPLICATION_ID, _VERSION):

@@ -479,14 +479,18 @@ def test_who_finds_an_index_that_was_just_made_anew_does_not_discard_it(tmp_path
     in_world(tmp_path, work)
 
 
-def test_the_words_of_a_deleted_session_leave_the_file_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["deletion", "next search"])
+def test_the_words_of_a_deleted_session_leave_the_file_with_it(tmp_path: Path, by: str) -> None:
     async def work(world: FoundWorld) -> None:
         one, two = await world.add_session(1), await world.add_session(2)
         await world.put(one, "m1", "confidentialword in a text")
         await world.put(two, "m2", "an ordinary text")
         assert await world.found("confidentialword") == ["m1"]
         await world.drop_session(one)
-        await search_index.forget(world.store, [one])
+        if by == "deletion":
+            await search_index.forget(world.store, [one])
+        else:
+            assert await world.found("confidentialword") == []
         assert b"onfidentialword" not in (tmp_path / "search.db").read_bytes()
         assert await world.found("text") == ["m2"]
 
