@@ -29,6 +29,7 @@ Told = Callable[[str], None]
 
 #: kinds that are hidden as a rule: naming one asks for the hidden ones
 _INTERNAL_KINDS = frozenset({"task", "peek"})
+_MAX_DIGITS = 19  # of a number with 63 bits
 
 
 class SessionFlags(Struct, frozen=True, kw_only=True):
@@ -127,13 +128,7 @@ async def search_sessions(
     """
     looked_for, notices = words.parse(flags.text or "", places)
     _tell_all(told, notices)
-    before_doc = None
-    if before_cursor is not None:
-        if not (before_cursor.isascii() and before_cursor.isdigit()) or len(before_cursor) > 18:
-            raise InvocationError(
-                f"{before_cursor[:60]!r} is no cursor of this search; take the one that an earlier page gave"
-            )
-        before_doc = int(before_cursor)
+    before_doc = None if before_cursor is None else _number(before_cursor, before_cursor, "search")
     # of a search it is the message that is not older, not the session
     since_ms = None if flags.since is None else moment_ms(flags.since, "--since")
     wanted = _filter(structs.replace(flags, since=None), env)
@@ -209,17 +204,14 @@ async def session_prompts(
 
     Raises: InvocationError for a cursor that is none; SessionError; StoreFailedError; StoreBusyError.
     """
-    if before_cursor is not None and not (before_cursor.isascii() and before_cursor.isdigit()):
-        raise InvocationError(
-            f"{before_cursor[:60]!r} is no cursor of this session; take the one that an earlier page gave"
-        )
+    before_row = None if before_cursor is None else _number(before_cursor, before_cursor, "session")
     redactor = Redactor(secret_values(env))
     async with opened(data_dir, env, reads_only=True) as runtime:
         session = await finding.find_exact(runtime.store, name)
         found, oldest = await prompts.prompts_page(
             runtime.store,
             session.id,
-            before_row=None if before_cursor is None else min(int(before_cursor), 1 << 62),
+            before_row=before_row,
             limit=limit,
             redactor=redactor,
             name_of_text=name_of_text,
@@ -254,21 +246,32 @@ def _filter(flags: SessionFlags, env: Mapping[str, str]) -> SessionFilter:
 
 def _list_cursor(text: str) -> tuple[int, str]:
     activity, _, session_id = text.partition(":")
-    if not activity.isascii() or not activity.isdigit() or len(activity) > 18 or not session_id:
-        raise _no_cursor(text)
-    return int(activity), session_id
+    if not session_id:
+        raise _no_cursor(text, "list")
+    return _number(activity, text, "list"), session_id
 
 
 def _tree_cursor(text: str) -> family.TreeCursor:
     activity, _, ids = text.partition(":")
     root_id, _, last_id = ids.partition(":")
-    if not activity.isascii() or not activity.isdigit() or len(activity) > 18 or not root_id or not last_id:
-        raise _no_cursor(text)
-    return family.TreeCursor(last_id=last_id, root_id=root_id, root_activity_ms=int(activity))
+    if not root_id or not last_id:
+        raise _no_cursor(text, "tree")
+    return family.TreeCursor(
+        last_id=last_id, root_id=root_id, root_activity_ms=_number(activity, text, "tree")
+    )
 
 
-def _no_cursor(text: str) -> InvocationError:
-    return InvocationError(f"{text[:60]!r} is no cursor of this list; take the one that an earlier page gave")
+def _number(digits: str, cursor: str, of_what: str) -> int:
+    """A number of a cursor, as SQLite can hold it.  Raises: InvocationError."""
+    if digits.isascii() and digits.isdigit() and len(digits) <= _MAX_DIGITS and int(digits) < 1 << 63:
+        return int(digits)
+    raise _no_cursor(cursor, of_what)
+
+
+def _no_cursor(text: str, of_what: str) -> InvocationError:
+    return InvocationError(
+        f"{text[:60]!r} is no cursor of this {of_what}; take the one that an earlier page gave"
+    )
 
 
 def _tell_all(told: Told, sentences: tuple[str, ...]) -> None:

@@ -14,6 +14,8 @@ from tests.support.peer import Peer
 
 LISTS = (
     ("sessions", "list"),
+    ("sessions", "search", "begin"),
+    ("sessions", "tree"),
     ("doctor", "--locks"),
     ("queue", "list", "--all"),
     ("usage", "--by", "day"),
@@ -52,6 +54,7 @@ def acme(mcode: Mcode) -> dict[str, str | None]:
     [
         *LISTS,
         ("sessions", "show", "{}"),
+        ("sessions", "history", "{}"),
         ("sessions", "verify", "{}"),
         ("recover",),
         ("abort", "{}"),
