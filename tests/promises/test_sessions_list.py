@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from mcode_exec.store.migrations import APPLICATION_ID, MIGRATIONS
 from tests.promises.test_sessions_continue import change, copy_row, started
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
@@ -183,33 +184,38 @@ def test_a_giant_history_is_not_read_to_list_or_to_begin(mcode: Mcode, peer: Pee
 def test_a_store_of_an_older_version_keeps_its_sessions_and_is_brought_up_to_date_once(mcode: Mcode) -> None:
     """Sixteen that open it at once; what is there is found by the new indexes too."""
     session = started(mcode, "--label", "ci=nightly")
-    connection = sqlite3.connect(mcode.data / "mcode.db")
-    with connection:
-        _as_of_version_4(connection)
-    connection.close()
+    (row,) = mcode.query("SELECT * FROM sessions")
+    _make_older_store(mcode.data / "mcode.db", row)
     runs = [
         mcode.start("sessions", "list", "--label", "ci=nightly", "--output-format", "jsonl")
         for _ in range(16)
     ]
     for run in runs:
         assert json.loads(run.finish().check().out)["id"] == session
-    assert mcode.query("SELECT count(*) AS n FROM schema_migrations WHERE name = '0005_finding'") == [
-        {"n": 1}
-    ]
+    applied = [found["name"] for found in mcode.query("SELECT name FROM schema_migrations ORDER BY name")]
+    assert applied == [name for name, _ in MIGRATIONS]
 
 
-def _as_of_version_4(connection: sqlite3.Connection) -> None:
-    for kind, name in connection.execute(
-        "SELECT type, name FROM sqlite_master WHERE type = 'trigger' AND name GLOB 'session_*labelled'"
-    ).fetchall():
-        connection.execute(f"DROP {kind} {name}")
-    connection.execute("DROP TABLE session_labels")
-    for index in ("sessions_activity", "sessions_workspace", "sessions_tree", "messages_prompts"):
-        connection.execute(f"DROP INDEX {index}")
-    connection.execute("CREATE INDEX sessions_activity ON sessions (activity_ms DESC, id DESC)")
-    connection.execute("CREATE INDEX sessions_workspace ON sessions (workspace, activity_ms DESC, id DESC)")
-    connection.execute("DELETE FROM schema_migrations WHERE name >= '0005'")
-    connection.execute("PRAGMA user_version = 4")
+def _make_older_store(database: Path, row: dict[str, Any]) -> None:
+    """A store as it was before labels and trees had indexes, with one session."""
+    for path in database.parent.glob(f"{database.name}*"):
+        if not path.name.endswith(".lock"):
+            path.unlink()
+    connection = sqlite3.connect(database, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = wal")
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute("CREATE TABLE schema_migrations (name TEXT PRIMARY KEY, applied_ms INTEGER NOT NULL)")
+    older = [one for one in MIGRATIONS if one[0] < "0005"]
+    for name, script in older:
+        connection.executescript(script)
+        connection.execute("INSERT INTO schema_migrations VALUES (?, 1)", (name,))
+    connection.execute(f"PRAGMA user_version = {len(older)}")
+    names = [found[1] for found in connection.execute("PRAGMA table_info(sessions)")]
+    connection.execute(
+        f"INSERT INTO sessions ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+        [row[name] for name in names],
+    )
+    connection.close()
 
 
 def test_where_nothing_was_ever_run_a_list_is_empty_and_makes_nothing(mcode: Mcode) -> None:
