@@ -14,7 +14,7 @@ ARGS ?=
 export MCODE_RUN_PROMPT := $(value PROMPT)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-peers test-faults fuzz torture lint types check bench clean
+.PHONY: help run test test-peers test-faults fuzz torture lint types check bench bench-store clean
 
 help:
 	@echo 'make run PROMPT="…"   install into .venv and run one turn here (MODEL=provider/model, ARGS="--flags")'
@@ -25,6 +25,7 @@ help:
 	@echo 'make torture          processes that meet on one session, TORTURE_KILLS=1000 of them killed (TORTURE_SEED=… repeats)'
 	@echo 'make lint types       ruff, mypy --strict'
 	@echo 'make bench            timings against the bare interpreter'
+	@echo 'make bench-store      finding among 100,000 sessions and 5 million messages'
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -96,6 +97,10 @@ check: lint types
 
 bench: $(VENV)/.dev
 	$(BIN)/python bench/run.py
+
+# Room for 7 GB in the temporary directory, and five minutes.
+bench-store: $(VENV)/.dev
+	$(BIN)/python bench/store.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

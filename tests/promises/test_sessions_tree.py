@@ -77,6 +77,23 @@ def test_a_tree_is_the_same_from_whichever_of_its_sessions_it_is_asked_for(mcode
     ]
 
 
+def test_forks_and_side_conversations_stand_under_what_they_came_from(mcode: Mcode) -> None:
+    root = started(mcode)
+    run = mcode.run("sessions", "fork", root, "--output-format", "json").check()
+    fork = json.loads(run.out)["sessionId"]
+    mcode.run("sessions", "btw", fork, "what is this?").check()
+    found = shape(mcode, root)
+    assert [one[:2] for one in found] == [(0, "root"), (1, "fork"), (2, "side")]
+    assert [one[2] for one in found[:2]] == [root, fork]
+    # of a list it is no part, unless it is asked for
+    side = found[2][2]
+    listed = mcode.run("sessions", "list").check().out
+    assert root in listed
+    assert fork in listed
+    assert side not in listed
+    assert side in mcode.run("sessions", "list", "--kind", "peek").check().out
+
+
 def test_filters_say_where_trees_begin(mcode: Mcode) -> None:
     one = family(mcode)
     change(mcode, "UPDATE sessions SET workspace = '/elsewhere' WHERE id = ?", one["root"])
