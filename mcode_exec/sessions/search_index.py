@@ -54,6 +54,8 @@ class SearchIndex:
         self._told = told
         self.patience = Patience(told)
         self._file = SearchFile(store.path)
+        #: whether there is no room to take anything in
+        self.is_frozen = False
         #: whether sessions were taken out whose words may still be in the file
         self._is_littered = False
 
@@ -64,6 +66,28 @@ class SearchIndex:
     async def open(self) -> None:
         """Raises: SearchDamagedError; StoreFailedError; StoreBusyError."""
         await self._store.read(self._file.open)
+
+    async def bring_up_to_date(self) -> None:
+        """Open it and take in what has changed; on a full disk it stays as it is, if there is one, and that is told.
+
+        Raises: SearchDamagedError; StoreFailedError; StoreBusyError.
+        """
+        try:
+            await self.open()
+            await self.refresh()
+        except DiskFullError as error:
+            if not await self._is_whole():
+                raise
+            self.is_frozen = True
+            self._told(f"{error.message}; what has changed since the last search is not looked through")
+
+    async def _is_whole(self) -> bool:
+        """Whether there is an index, and it was up to date once; then it is open."""
+        try:
+            is_there = self._file.is_open or await self._store.read(self._file.look)
+            return is_there and bool(await self.read(search_rows.meta))
+        except DiskFullError:
+            return False
 
     async def close(self) -> None:
         await self._store.on_thread(self._file.close)
@@ -107,10 +131,6 @@ class SearchIndex:
     def _keep_marks(self, values: dict[str, int | str]) -> None:
         with self._file.transaction():
             search_rows.put_meta(self._file, values)
-
-    async def is_whole(self) -> bool:
-        """Whether the index has ever been brought up to date."""
-        return bool(await self.read(search_rows.meta))
 
     # taking in
 
@@ -307,13 +327,7 @@ async def searching(
     is_second = False
     while True:
         try:
-            await index.open()
-            try:
-                await index.refresh()
-            except DiskFullError as error:
-                if not await index.is_whole():
-                    raise
-                told(f"{error.message}; what has changed since the last search is not looked through")
+            await index.bring_up_to_date()
             return await work(index)
         except SearchDamagedError as error:
             if is_second:

@@ -63,7 +63,7 @@ async def search(
     """The newest hits before a cursor, in sessions that fit."""
     for left in reversed(range(_TRIES)):
         found, stale = await _find(store, index, wanted, words, since_ms, before_doc, limit + 1)
-        if not stale or not left:
+        if not stale or not left or index.is_frozen:
             break
         await index.look_again(stale)
     else:

@@ -26,9 +26,9 @@ def look(path: str, clock: Clock) -> peewee.SqliteDatabase:
         try:
             database = _connected(_address(path), path)
         except peewee.OperationalError:
-            if not _is_whole_on_full_disk(path):
+            if not is_whole_on_full_disk(path):
                 raise
-            database = _connected(_unshared(path), path)
+            database = _connected(unshared(path), path)
     if database is None or migrations.check_identity(database, path) != migrations.VERSION:
         database = _in_memory(database, path, clock)
     tables.bind(database)
@@ -47,7 +47,7 @@ def _connected(address: str, path: str) -> peewee.SqliteDatabase:
     return database
 
 
-def _is_whole_on_full_disk(path: str) -> bool:
+def is_whole_on_full_disk(path: str) -> bool:
     """Whether there is no room for SQLite's shared memory, and nothing in the log that it would be needed for."""
     try:
         has_log = os.path.getsize(path + "-wal") > 0
@@ -123,10 +123,11 @@ def _address(path: str, *, is_followed: bool = False) -> str:
     is_open = os.path.exists(path + "-wal") or os.path.exists(path + "-shm")
     # what others will write is seen through side files only; where none can be made, nobody writes either
     makes_them = is_followed and os.access(os.path.dirname(path), os.W_OK)
-    return f"file:{quote(path)}?mode=ro" if is_open or makes_them else _unshared(path)
+    return f"file:{quote(path)}?mode=ro" if is_open or makes_them else unshared(path)
 
 
-def _unshared(path: str) -> str:
+def unshared(path: str) -> str:
+    """A database as SQLite opens it where nobody else has it open, and no side file can be made."""
     return f"file:{quote(path)}?immutable=1"
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from mcode_exec import paths
 from mcode_exec.errors import DiskFullError, StoreFailedError
-from mcode_exec.store import reserve, trouble
+from mcode_exec.store import looking, reserve, trouble
 
 #: "mcos"
 _APPLICATION_ID = 0x6D636F73
@@ -67,22 +67,39 @@ class SearchFile:
         """
         self.close()
         with self._locked(fcntl.LOCK_SH), self._translated():
-            self._make()
-            connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
-            self._connection = connection
-            connection.execute("PRAGMA secure_delete = on").fetchall()  # what is taken out is overwritten
-            (identity,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if (identity, version) == (_APPLICATION_ID, _VERSION):
-                return
-            (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if tables or identity or version:
-                raise SearchDamagedError("it is of another version of mcode")
-            connection.execute("PRAGMA journal_mode = wal")
-            with self.transaction():
-                (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-                if not tables:  # else another process was quicker
-                    self._make_schema(connection)
+            try:
+                self._make()
+                self._connection = sqlite3.connect(self.path, timeout=_WAIT_S, isolation_level=None)
+                self._prepare(self._connection)
+            except BaseException:
+                self.close()
+                raise
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA secure_delete = on").fetchall()  # what is taken out is overwritten
+        if _identity(connection) == (_APPLICATION_ID, _VERSION):
+            return
+        if _has_tables(connection) or _identity(connection) != (0, 0):
+            raise SearchDamagedError("it is of another version of mcode")
+        connection.execute("PRAGMA journal_mode = wal")
+        with self.transaction():
+            if not _has_tables(connection):  # else another process was quicker
+                self._make_schema(connection)
+
+    def look(self) -> bool:
+        """Open what is there as it stands, for reading alone, without any room; False where no index is.
+
+        Raises: SearchDamagedError; StoreFailedError; sqlite3.OperationalError when it is busy.
+        """
+        self.close()
+        if not os.path.isfile(self.path) or os.path.islink(self.path):
+            return False
+        if not looking.is_whole_on_full_disk(self.path):
+            return False
+        with self._translated():
+            address = looking.unshared(self.path)
+            self._connection = sqlite3.connect(address, isolation_level=None, uri=True)
+            return _identity(self._connection) == (_APPLICATION_ID, _VERSION)
 
     def _make(self) -> None:
         """Make the file, if there is none, with our mode: SQLite gives its side files the mode of the main one."""
@@ -127,6 +144,10 @@ class SearchFile:
             connection.execute("INSERT INTO found (found, rank) VALUES ('secure-delete', 1)")
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {_VERSION}")
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
 
     def close(self) -> None:
         """Safe to call twice, and on an index that could not be opened."""
@@ -223,3 +244,14 @@ class SearchFile:
                     f"the search index {self.path} cannot be written ({text}); check its owner and permissions"
                 ) from error
             raise SearchDamagedError(text) from error
+
+
+def _identity(connection: sqlite3.Connection) -> tuple[int, int]:
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return application, version
+
+
+def _has_tables(connection: sqlite3.Connection) -> bool:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return bool(tables)

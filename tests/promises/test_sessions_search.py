@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.promises.test_delete_full_disk import fill, small_disk
 from tests.promises.test_sessions_continue import change, started
 from tests.promises.test_when_busy import busy_session
 from tests.support.mcode import Mcode
@@ -233,6 +234,25 @@ def test_an_index_that_is_held_or_gone_or_broken_stops_no_turn_and_no_list(mcode
     assert "made anew" in run.err
     (mcode.data / "search.db").unlink()
     assert len(hits(mcode, "words")) == 3
+
+
+def test_on_a_full_disk_what_was_indexed_before_is_found(mcode: Mcode, peer: Peer) -> None:
+    with small_disk(mcode):
+        session = started(mcode)
+        fill(mcode.data / "hog")
+        refused = mcode.run("sessions", "search", "first").check(74)
+        assert "is full" in refused.err
+        (mcode.data / "hog").unlink()
+        assert len(hits(mcode, "first")) == 1
+        mcode.exec("--session", session, "first of all").check()
+        fill(mcode.data / "hog")
+        run = mcode.run("sessions", "search", "first", "--output-format", "jsonl").check()
+        assert [json.loads(line)["snippet"] for line in run.out.splitlines()] == ["first words"]
+        assert "is full" in run.err
+        for command in ("list", "tree", "history"):
+            mcode.run("sessions", command, *([session] if command == "history" else [])).check()
+        (mcode.data / "hog").unlink()
+        assert len(hits(mcode, "first")) == 2
 
 
 def test_a_turn_that_runs_is_searched_and_goes_on(mcode: Mcode, peer: Peer) -> None:
