@@ -16,7 +16,7 @@ from mcode_exec.records.finding import SessionFilter
 from mcode_exec.records.session import Session
 from mcode_exec.store.session_rows import is_listed, session_of
 from mcode_exec.store.statement import Statement
-from mcode_exec.store.tables import SessionLabels, Sessions, dicts, tuples
+from mcode_exec.store.tables import Operations, SessionLabels, Sessions, dicts, tuples
 
 #: ids in one statement
 _CHUNK = 500
@@ -65,8 +65,14 @@ def _behind(before: tuple[int, str] | None) -> list[Any]:
     ]
 
 
+def _is_whole() -> Any:
+    """A session that is still being made, step by step, is seen by nobody."""
+    steps = Operations.select(SQL("1")).where(Operations.session_id == Sessions.id)
+    return ~fn.EXISTS(steps)
+
+
 def _conditions(wanted: SessionFilter) -> list[Any]:
-    found: list[Any] = []
+    found: list[Any] = [_is_whole()]
     if wanted.workspace is not None:
         found.append(Sessions.workspace == wanted.workspace)
     if wanted.since_ms is not None:
@@ -120,6 +126,7 @@ _CHILDREN = Statement(
             (_above() == above)
             & (Sessions.created_ms >= created_ms)
             & ((Sessions.created_ms > created_ms) | (Sessions.id > child_id))
+            & _is_whole()
         )
         .order_by(Sessions.created_ms, Sessions.id)
         .limit(limit)

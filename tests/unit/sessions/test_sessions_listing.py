@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +14,10 @@ from mcode_exec.records.finding import SessionFilter
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions import listing, words
+from mcode_exec.sessions.family import tree_of
 from mcode_exec.sessions.search_index import SearchIndex, searching
 from mcode_exec.store import session_rows
+from mcode_exec.store.tables import Operations
 from tests.unit.sessions.found_world import FoundWorld, in_world, session_of
 
 _SESSION = some.fixed_dictionaries(
@@ -132,3 +135,25 @@ def test_few_sessions_are_counted_only_as_far_as_few_goes(tmp_path_factory: pyte
         assert await world.store.read(lambda: listing.few_ids(SessionFilter(), 3)) is None
 
     in_world(tmp_path_factory.mktemp("few"), work)
+
+
+def test_a_session_that_is_still_being_made_is_in_no_list_and_no_tree(tmp_path: Path) -> None:
+    async def work(world: FoundWorld) -> None:
+        whole = await world.add_session(1)
+        made = await world.add_session(2, parent_id=whole, session_kind="peek")
+        await world.put(made, "m1", "half a conversation")
+
+        def begin() -> None:
+            Operations.insert(session_id=made, owner="o", phase="begun", manifest="{}").execute()
+
+        await world.store.write(begin)
+        assert [one.id for one in await listing.page(world.store, SessionFilter(), None, 10)] == [whole]
+        root = (await listing.page(world.store, SessionFilter(), None, 10))[0]
+        tree = await tree_of(world.store, root, after=None, limit=10, shows_hidden=True)
+        assert [node.session.id for node in tree.nodes] == [whole]
+        assert await world.found("half") == []
+        await world.store.write(lambda: Operations.delete().where(Operations.session_id == made).execute())
+        assert len(await listing.page(world.store, SessionFilter(), None, 10)) == 2
+        assert await world.found("half") == ["m1"]
+
+    in_world(tmp_path, work)
