@@ -11,7 +11,7 @@ from functools import partial
 
 from mcode_exec.records.finding import SessionFilter, Words
 from mcode_exec.records.session import Session
-from mcode_exec.sessions.search_index import MANY_HITS, SearchIndex
+from mcode_exec.sessions.search_index import SearchIndex
 from mcode_exec.store import listing_rows, search_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.search_file import SearchFile
@@ -85,5 +85,5 @@ async def page_with_words(
 
 def _with_words(sessions: list[Session], words: Words, file: SearchFile) -> list[Session]:
     numbers = search_rows.stamps_of(file, [session.id for session in sessions])
-    among = search_rows.sessions_among(file, words, [number for number, _ in numbers.values()], MANY_HITS)
+    among = search_rows.sessions_among(file, words, [number for number, _ in numbers.values()])
     return [one for one in sessions if one.id in numbers and numbers[one.id][0] in among]

@@ -19,6 +19,7 @@ from mcode_exec.store.search_file import SearchFile
 _ROW_BITS = 20
 _LATEST_MS = (1 << 42) - 1  # in the year 2109: what is later would be no 64-bit number
 _CHUNK = 500
+_HITS_TOGETHER = 1_500
 
 
 class Stamp(Struct, frozen=True, kw_only=True):
@@ -233,22 +234,18 @@ def sessions_of_hits(file: SearchFile, words: Words, most: int) -> set[int] | No
     return {session for session, _, _ in docs_at(file, docs).values()}
 
 
-def sessions_among(file: SearchFile, words: Words, numbers: Sequence[int], most: int) -> set[int]:
-    """Those of some sessions in which the words stand.
-
-    One pass for all of them where they have no more than `most` hits: FTS5 finds its way to a place in the
-    documents of a common word by walking there.
-    """
-    if not numbers:
-        return set()
-    docs = hits(file, words, before_doc=None, since_doc=0, numbers=numbers, limit=most + 1)
-    if len(docs) <= most:
-        return {session for session, _, _ in docs_at(file, docs).values()}
-    return {
-        number
-        for number in numbers
-        if hits(file, words, before_doc=None, since_doc=0, numbers=(number,), limit=1)
-    }
+def sessions_among(file: SearchFile, words: Words, numbers: Sequence[int]) -> set[int]:
+    """Those of some sessions in which the words stand."""
+    found: set[int] = set()
+    left = list(numbers)
+    while left:
+        docs = hits(file, words, before_doc=None, since_doc=0, numbers=left, limit=_HITS_TOGETHER)
+        found |= {session for session, _, _ in docs_at(file, docs).values()}
+        if len(docs) < _HITS_TOGETHER:
+            break
+        # a session with very many hits is looked through no further
+        left = [number for number in left if number not in found]
+    return found
 
 
 def _expression(words: Words, numbers: Sequence[int]) -> str:

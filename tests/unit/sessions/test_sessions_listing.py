@@ -118,6 +118,7 @@ def test_pages_by_filters_and_words_are_the_sessions_that_fit_in_the_order_of_ac
         patch.setattr(listing, "_FEW_LABELLED", few)
         patch.setattr(listing, "_LOOKED_INTO", 3)
         patch.setattr("mcode_exec.sessions.search_index.MANY_HITS", few)
+        patch.setattr("mcode_exec.store.search_rows._HITS_TOGETHER", 1 + few % 3)
         assert in_world(tmp_path_factory.mktemp("list"), work) == [one.id for one in expected]
 
 
