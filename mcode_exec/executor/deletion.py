@@ -120,15 +120,15 @@ async def _state(runtime: Runtime, session_id: str) -> Outcome:
     return "kept" if session.deleting_by is None else "deleting"
 
 
-async def delete_unless(runtime: Runtime, session_id: str, check: deletion.Check) -> str | None:
+async def delete_unless(runtime: Runtime, session_id: str, check: deletion.Check) -> list[Deletion]:
     """Delete a session unless `check`, which is asked in the transaction that seals it, raises; nothing is stopped.
 
-    Returns what was left alone of its files, and of those that went with it.
+    Returns all that went with it, its own among them.  The search index is the caller's to clear.
     Raises: what `check` raises; SessionError, BusyError, StoreFailedError, StoreBusyError.
     """
     gone: list[Deletion] = []
     await _delete(runtime, session_id, wait_s=0.0, told=gone.append, check=check)
-    return "; ".join(one.notice for one in gone if one.notice is not None) or None
+    return gone
 
 
 async def _delete(

@@ -19,6 +19,7 @@ from mcode_exec.executor.inspect import opened
 from mcode_exec.executor.workspaces import workspace_path
 from mcode_exec.faults import fault
 from mcode_exec.redaction import Redactor, secret_values
+from mcode_exec.sessions import search_index
 from mcode_exec.sessions.sizes import freed_bytes
 from mcode_exec.store import reserve
 from mcode_exec.turns import retention
@@ -91,30 +92,40 @@ async def prune_sessions(data_dir: str | None, env: Mapping[str, str], asked: As
             archived=asked.archived,
             labels=asked.labels,
         )
-        left = asked.limit
-        after: tuple[int, str] | None = None
-        while True:
-            batch, after = await retention.page(
-                runtime.store, runtime.owner, runtime.clock, wanted, after, _BATCH
-            )
-            for one in batch:
-                if left == 0 and one.reason is None:
-                    return True
-                pruned = await _prune(runtime, one, wanted, redactor, is_dry=asked.dry_run)
-                if pruned is None:
-                    continue
-                if left is not None and pruned.outcome in ("deleted", "would-delete"):
-                    left -= 1
-                told(pruned)
-                fault("after-pruned")
-            if after is None:
-                return False
+        gone: list[str] = []
+        try:
+            return await _prune_all(runtime, asked, wanted, redactor, told, gone)
+        finally:
+            await search_index.forget(runtime.store, gone)
+
+
+async def _prune_all(
+    runtime: Runtime, asked: Asked, wanted: Wanted, redactor: Redactor, told: Told, gone: list[str]
+) -> bool:
+    left = asked.limit
+    after: tuple[int, str] | None = None
+    while True:
+        batch, after = await retention.page(
+            runtime.store, runtime.owner, runtime.clock, wanted, after, _BATCH
+        )
+        for one in batch:
+            if left == 0 and one.reason is None:
+                return True
+            pruned = await _prune(runtime, one, wanted, redactor, gone, is_dry=asked.dry_run)
+            if pruned is None:
+                continue
+            if left is not None and pruned.outcome in ("deleted", "would-delete"):
+                left -= 1
+            told(pruned)
+            fault("after-pruned")
+        if after is None:
+            return False
 
 
 async def _prune(
-    runtime: Runtime, one: Candidate, wanted: Wanted, redactor: Redactor, *, is_dry: bool
+    runtime: Runtime, one: Candidate, wanted: Wanted, redactor: Redactor, gone: list[str], *, is_dry: bool
 ) -> Pruned | None:
-    """What becomes of a candidate; None for one that is old no more."""
+    """What becomes of a candidate; None for one that is old no more.  `gone`: ids of what was deleted."""
     session = one.session
     size = await asyncio.to_thread(_size, runtime.sessions_dir, one)
 
@@ -144,7 +155,7 @@ async def _prune(
     if is_dry:
         return pruned("would-delete")
     try:
-        notice = await delete_unless(
+        deletions = await delete_unless(
             runtime,
             session.id,
             lambda members: retention.check(members, wanted, runtime.owner, runtime.clock),
@@ -157,7 +168,9 @@ async def _prune(
         raise
     except McodeError as error:
         return None if error.code == "session_not_found" else pruned("failed", error=error)
-    return pruned("deleted", notice=notice)
+    gone += [each.session_id for each in deletions]
+    left_alone = "; ".join(each.notice for each in deletions if each.notice is not None)
+    return pruned("deleted", notice=left_alone or None)
 
 
 def _size(sessions_dir: str, one: Candidate) -> int:

@@ -17,10 +17,10 @@ from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.listing import FEW_SESSIONS, few_ids
-from mcode_exec.sessions.making import MAX_TITLE
 from mcode_exec.sessions.search_index import SearchIndex
 from mcode_exec.sessions.searched_text import texts_of
 from mcode_exec.sessions.snippets import cut_around, snippet
+from mcode_exec.sessions.titles import MAX_TITLE
 from mcode_exec.sessions.words import Finder
 from mcode_exec.store import listing_rows, message_rows, search_rows, searched_rows
 from mcode_exec.store.database import Store

@@ -66,9 +66,9 @@ def _behind(before: tuple[int, str] | None) -> list[Any]:
 
 
 def _is_whole() -> Any:
-    """A session that is still being made, step by step, is seen by nobody."""
+    """A session that is still being made, step by step, is hidden and seen by nobody."""
     steps = Operations.select(SQL("1")).where(Operations.session_id == Sessions.id)
-    return ~fn.EXISTS(steps)
+    return (Sessions.visibility == "visible") | ~fn.EXISTS(steps)
 
 
 def _conditions(wanted: SessionFilter) -> list[Any]:

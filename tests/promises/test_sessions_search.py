@@ -172,6 +172,34 @@ def test_nothing_of_a_deleted_session_is_found_nor_left_in_the_index(mcode: Mcod
     assert [hit["sessionId"] for hit in hits(mcode, "first")] == [kept]
 
 
+def test_what_prune_deletes_leaves_the_index_too(mcode: Mcode, peer: Peer) -> None:
+    peer.script(say("the confidentialword"))
+    started(mcode)
+    assert len(hits(mcode, "confidentialword")) == 1
+    mcode.run("sessions", "prune", "--older-than", "1ms").check()
+    left = b"".join(path.read_bytes() for path in mcode.data.glob("search.db*"))
+    assert b"onfidentialword" not in left
+    assert hits(mcode, "confidentialword", "--all") == []
+
+
+def test_what_is_taken_back_renamed_or_moved_is_found_as_it_is_now(mcode: Mcode, peer: Peer) -> None:
+    session = started(mcode, "--title", "An aardvark")
+    peer.script(say("a kangaroo"))
+    mcode.exec("--session", session, "a platypus").check()
+    assert places(mcode, "kangaroo") == ["answer"]
+    mcode.run("sessions", "rewind", session, "--to", "last").check()
+    assert places(mcode, "kangaroo") == []
+    assert places(mcode, "platypus") == []
+    mcode.run("sessions", "rewind", session, "--undo").check()
+    assert places(mcode, "kangaroo") == ["answer"]
+    mcode.run("sessions", "rename", session, "A wombat").check()
+    assert places(mcode, "aardvark") == []
+    assert places(mcode, "wombat") == ["title"]
+    mcode.run("sessions", "archive", session).check()
+    assert places(mcode, "wombat") == []
+    assert places(mcode, "wombat", "--archived") == ["title"]
+
+
 def test_a_deletion_that_was_killed_leaves_nothing_to_find_either(mcode: Mcode, peer: Peer) -> None:
     peer.script(say("the confidentialword"))
     session = started(mcode)
