@@ -16,17 +16,18 @@ from mcode_exec.cli.btw_command import btw
 from mcode_exec.cli.create_command import create
 from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.edit_last_command import edit_last
-from mcode_exec.cli.flag_types import SESSION_ID, TEXT, Count
+from mcode_exec.cli.flag_types import SESSION_ID, TEXT
 from mcode_exec.cli.fork_command import fork
 from mcode_exec.cli.history_command import history
 from mcode_exec.cli.label_command import label
-from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
+from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 from mcode_exec.cli.prune_command import prune
 from mcode_exec.cli.rename_command import rename
 from mcode_exec.cli.rewind_command import rewind
 from mcode_exec.cli.search_command import search
 from mcode_exec.cli.session_filters import flags_of, page_limit, session_filters
 from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell_deletions
+from mcode_exec.cli.show_command import show
 from mcode_exec.cli.tree_command import tree
 from mcode_exec.cli.watch_command import watch
 
@@ -41,6 +42,7 @@ def command() -> None:
 command.add_command(search)
 command.add_command(tree)
 command.add_command(history)
+command.add_command(show)
 command.add_command(watch)
 command.add_command(create)
 command.add_command(rename)
@@ -99,43 +101,6 @@ def list_(
         tell_deletions(seals)
     if cursor is not None and output_format != "json":
         notice(f"more: --before {cursor}")
-    return 0
-
-
-@command.command("show", short_help="Read a session.")
-@click.argument("session", type=SESSION_ID)
-@click.option("--limit", type=Count(1, 10_000), default=80, show_default=True, help="Messages.")
-@click.option("--before", metavar="CURSOR", help="Earlier messages.")
-@list_format
-@data_dir
-def show(session: str, limit: int, before: str | None, output_format: str, data_dir: str | None) -> int:
-    """Read a session: its newest messages in order, tools and their endings included.
-
-    SESSION is an id or a unique prefix of one.
-    """
-    from mcode_exec.executor.inspect import show_session
-
-    page = await_result(show_session(data_dir, os.environ, session, before=before, limit=limit))
-    messages, cursor = page.messages, page.cursor
-    if output_format == "table":
-        from mcode_exec.output.transcript import heading, transcript
-
-        emit((heading(page.session) + transcript(messages)).encode("utf-8", "replace"))
-    else:
-        from mcode_exec.output.tables import render
-        from mcode_exec.records.message import DisplayMessage
-        from mcode_exec.records.shown import names_of, shown
-
-        rows = [shown(message) for message in messages]
-        if output_format == "json":
-            session_row = row_of(page.session, page.seals.get(page.session.id))
-            emit_document(None, {"session": session_row, "messages": rows, "nextCursor": cursor})
-        else:
-            emit(render(rows, output_format, name="messages", fields=names_of(DisplayMessage), columns={}))
-    if output_format == "table":
-        tell_deletions(page.seals)
-    if cursor is not None and output_format != "json":
-        notice(f"earlier messages: --before {cursor}")
     return 0
 
 

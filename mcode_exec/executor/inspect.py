@@ -11,9 +11,8 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import structs
 
-from mcode_exec.errors import InvocationError
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.faults import fault
 from mcode_exec.records.message import DisplayMessage
@@ -22,22 +21,12 @@ from mcode_exec.records.shown import shown
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, verifying
 from mcode_exec.sessions.layout import history_paths
-from mcode_exec.sessions.masking import masked
 from mcode_exec.store import deletion_rows
 from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.version import VERSION
 
 EXPORT_FORMAT = "mcode.session"
 _EXPORT_BATCH = 80
-
-
-class MessagePage(Struct, frozen=True, kw_only=True):
-    """Messages of a session, oldest first, and the cursor of earlier ones."""
-
-    session: Session
-    seals: dict[str, Seal]
-    messages: list[DisplayMessage]
-    cursor: str | None
 
 
 @asynccontextmanager
@@ -56,29 +45,6 @@ async def seals_of(runtime: Runtime, sessions: list[Session]) -> dict[str, Seal]
     """What is to be told of those that are being deleted."""
     ids = [session.id for session in sessions if session.deleting_by is not None]
     return await runtime.store.read(lambda: deletion_rows.seals_of(ids)) if ids else {}
-
-
-async def show_session(
-    data_dir: str | None, env: Mapping[str, str], name: str, *, before: str | None, limit: int = 80
-) -> MessagePage:
-    """A session and its newest messages before the cursor."""
-    if before is not None and not before.isdigit():
-        raise InvocationError(
-            f"{before!r} is no cursor of this session; take the one that an earlier page gave"
-        )
-    redactor = Redactor(secret_values(env))
-    async with opened(data_dir, env, reads_only=True) as runtime:
-        session = await finding.find_exact(runtime.store, name)
-        rows = await finding.messages_page(
-            runtime.store,
-            session.id,
-            before_row=int(before) if before is not None else None,
-            limit=limit + 1,
-        )
-        seals = await seals_of(runtime, [session])
-    cursor = str(rows[1][0]) if len(rows) > limit else None
-    messages = [masked(message, redactor) for _, message in rows[-limit:]]
-    return MessagePage(session=masked_words(session, redactor), seals=seals, messages=messages, cursor=cursor)
 
 
 def masked_words(session: Session, redactor: Redactor) -> Session:

@@ -10,22 +10,20 @@ import msgspec
 from mcode_exec.durations import format_duration
 from mcode_exec.output.escape import escape, escape_text
 from mcode_exec.output.narration import cut
+from mcode_exec.output.turn_words import SUBJECTS, result_of, status_of, subject_of
 from mcode_exec.records.event import AnyEvent, ItemCompleted, SteerAccepted, TurnCompleted, TurnFailed
 from mcode_exec.records.message import (
     DisplayMessage,
     FilePart,
     ReasoningPart,
     TextPart,
-    ToolError,
     ToolPart,
-    ToolPending,
 )
 from mcode_exec.records.session import Session
 
 #: lines of a tool's output that are shown
 _OUTPUT_LINES = 8
 _LINE_CHARS = 200
-_SUBJECTS = ("command", "file_path", "pattern", "path", "description")
 
 
 def local_time(at_ms: int) -> str:
@@ -54,7 +52,7 @@ def transcript(messages: Iterable[DisplayMessage]) -> str:
     """`messages` in order, each under a line that names its author and its time."""
     out: list[str] = []
     for message in messages:
-        out.append(f"\n── {_author(message)} · {local_time(message.created_ms)}\n")
+        out.append(f"\n── {author(message)} · {local_time(message.created_ms)}\n")
         out.extend(f"{line}\n" for line in _body(message))
     return "".join(out)
 
@@ -69,7 +67,7 @@ def of_watched(told: AnyEvent | DisplayMessage) -> str:
         item = told.item
         if item.tool_call is not msgspec.UNSET:
             call = item.tool_call
-            subject = next((str(call.input[key]) for key in _SUBJECTS if call.input.get(key)), "")
+            subject = next((str(call.input[key]) for key in SUBJECTS if call.input.get(key)), "")
             took = "" if call.duration_ms is None else f" in {format_duration(call.duration_ms / 1000)}"
             return f"▸ {escape(cut(f'{call.name} {subject}'.strip(), _LINE_CHARS))} [{call.status}{took}]\n"
         text = str(item.content or "")
@@ -84,7 +82,8 @@ def of_watched(told: AnyEvent | DisplayMessage) -> str:
     return ""
 
 
-def _author(message: DisplayMessage) -> str:
+def author(message: DisplayMessage) -> str:
+    """Who said a message, with agent and model."""
     if message.role != "assistant":
         return message.role if message.steered_by is None else f"{message.role} · steer"
     model = f"{message.provider_id}/{message.model_id}" if message.model_id else None
@@ -106,17 +105,9 @@ def _body(message: DisplayMessage) -> Iterator[str]:
 
 
 def _tool(part: ToolPart) -> Iterator[str]:
-    state = part.state
-    subject = next((str(state.input[key]) for key in _SUBJECTS if state.input.get(key)), "")
-    if isinstance(state, ToolPending):
-        status, text, duration_ms = "no result", "", None
-    elif isinstance(state, ToolError):
-        status, text, duration_ms = state.kind, state.error, state.duration_ms
-    else:
-        status, text, duration_ms = "completed", state.output, state.duration_ms
-    took = "" if duration_ms is None else f" in {format_duration(duration_ms / 1000)}"
-    what = escape(cut(f"{part.tool} {subject}".strip(), _LINE_CHARS))
-    yield f"▸ {what} [{status}{took}]"
+    what = escape(cut(f"{part.tool} {subject_of(part)}".strip(), _LINE_CHARS))
+    yield f"▸ {what} [{status_of(part)}]"
+    text = result_of(part)
     lines = text.rstrip("\n").split("\n") if text.strip() else []
     for line in lines[:_OUTPUT_LINES]:
         yield f"    {escape(line[:_LINE_CHARS])}"

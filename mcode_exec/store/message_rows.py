@@ -120,6 +120,33 @@ def first_user_message(session_id: str) -> DisplayMessage | None:
     return next((_decode(data) for (data,) in tuples(query)), None)
 
 
+def messages_of_turn(
+    session_id: str, turn_id: str, before_row: int | None, limit: int
+) -> list[tuple[int, DisplayMessage]]:
+    """The newest `limit` (row, message) of one turn before `before_row`, in order of commitment."""
+    query = Messages.select(Messages.row, Messages.data).where(
+        (Messages.session_id == session_id) & (Messages.turn_id == turn_id)
+    )
+    if before_row is not None:
+        query = query.where(Messages.row < before_row)
+    rows = tuples(query.order_by(Messages.row.desc()).limit(limit))
+    return [(row, _decode(data)) for row, data in reversed(rows)]
+
+
+def turns_with_prefix(session_id: str, prefix: str) -> list[str]:
+    """At most two turns that messages of a session belong to and whose ids start with `prefix`."""
+    query = (
+        Messages.select(Messages.turn_id)
+        .where(
+            (Messages.session_id == session_id)
+            & (Messages.turn_id >= prefix)
+            & (Messages.turn_id < prefix + "g")
+        )
+        .distinct()
+    )
+    return [str(turn_id) for (turn_id,) in tuples(query.limit(2))]
+
+
 def newest_row(session_id: str, *, before: int | None = None) -> int:
     """The newest row of a session, or of those before one; 0: there is none."""
     query = Messages.select(fn.MAX(Messages.row)).where(Messages.session_id == session_id)

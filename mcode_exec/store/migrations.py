@@ -197,6 +197,12 @@ CREATE TRIGGER session_unlabelled AFTER DELETE ON sessions WHEN OLD.labels != '{
     DELETE FROM session_labels WHERE session_id = OLD.id; END;
 """
 
+_M008_SHARES = """
+CREATE INDEX messages_turn ON messages (session_id, turn_id, row);
+CREATE TABLE shares (
+    session_id TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL, directory TEXT, at_ms INTEGER NOT NULL);
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
@@ -206,6 +212,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0005_operations", _M005_OPERATIONS),
     ("0006_life", _M006_LIFE),
     ("0007_finding", _M007_FINDING),
+    ("0008_shares", _M008_SHARES),
 )
 
 VERSION = len(MIGRATIONS)

@@ -125,6 +125,7 @@ class Messages(Table):
             (("session_id", "id"), True),
             (("session_id", "row"), False),
             (("session_id", "revision"), False),
+            (("session_id", "turn_id", "row"), False),
         )
 
 
@@ -375,6 +376,20 @@ class Operations(Table):
         table_name = "operations"
 
 
+class Shares(Table):
+    """Pages of sessions that are kept up to date for readers elsewhere."""
+
+    session_id = TextField(primary_key=True)
+    #: `shared`, or `unshared`: not even where all are
+    state = TextField()
+    #: directory of its page; null: none is written
+    directory = TextField(null=True)
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "shares"
+
+
 class Prefixes(Table):
     """System prompt and tool schemas of turns, once per distinct digest."""
 
@@ -422,6 +437,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     Deletions,
     Operations,
     Tombstones,
+    Shares,
     Prefixes,
     Repositories,
     SchemaMigrations,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -138,6 +138,21 @@ def newest_receipts(session_id: str, before: int | None, limit: int) -> list[Rec
         query = query.where(TurnReceipts.sequence < before)
     rows = dicts(query.order_by(TurnReceipts.sequence.desc()).limit(limit))
     return [_receipt({**row, "result": None}) for row in rows]
+
+
+def receipts_of(turn_ids: Sequence[str]) -> list[Receipt]:
+    """The receipts of turns, with their results; those that have none are left out."""
+    return [receipt for turn_id in turn_ids if (receipt := find_receipt(turn_id)) is not None]
+
+
+def turns_with_prefix(session_id: str, prefix: str) -> list[str]:
+    """At most two turns of a session whose ids start with `prefix`: enough to know whether it is unique."""
+    query = TurnReceipts.select(TurnReceipts.turn_id).where(
+        (TurnReceipts.session_id == session_id)
+        & (TurnReceipts.turn_id >= prefix)
+        & (TurnReceipts.turn_id < prefix + "g")
+    )
+    return [str(turn_id) for (turn_id,) in tuples(query.limit(2))]
 
 
 class Turn(Struct, frozen=True):
