@@ -60,6 +60,13 @@ def show(
     from mcode_exec.executor import showing
 
     _check_forms(ctx)
+    if html is not None:
+        from mcode_exec.cli.documents import write_document
+        from mcode_exec.executor.pages import document
+
+        pieces = document(data_dir, os.environ, session, "html", turn=turn, before=before, limit=limit)
+        await_result(write_document("--html", html, pieces, data_dir))
+        return 0
     page = await_result(
         showing.show(data_dir, os.environ, session, turn=turn, before=before, limit=limit or showing.PAGE)
     )
@@ -78,7 +85,7 @@ def _check_forms(ctx: click.Context) -> None:
     given = [flag for name, flag in _FORM_FLAGS.items() if ctx.params[name] not in (None, False)]
     if ctx.params["output_format"] != "table":
         given.append("--output-format")
-    if ctx.params["raw"] and ctx.params["expand"]:
+    if ctx.params["expand"] and (ctx.params["raw"] or ctx.params["html"]):
         given.append("--expand")
     if len(given) > 1:
         raise click.UsageError(f"{given[0]} and {given[1]} cannot be combined.")

@@ -51,7 +51,7 @@ async def show(
 
     Raises: SessionError (no such session, no such turn); InvocationError for a cursor that is none.
     """
-    if before is not None and not _is_cursor(before):
+    if before is not None and not is_cursor(before):
         raise InvocationError(
             f"{before!r} is no cursor of this session; take the one that an earlier page gave"
         )
@@ -68,7 +68,8 @@ async def show(
     return shown_of(page, seals, redactor)
 
 
-def _is_cursor(text: str) -> bool:
+def is_cursor(text: str) -> bool:
+    """Whether it may be a cursor of messages: a row number."""
     return text.isascii() and text.isdigit() and len(text) < 19
 
 
@@ -84,8 +85,7 @@ async def reading(
 
 def shown_of(page: Page, seals: dict[str, Seal], redactor: Redactor) -> Shown:
     """A page as people and programs may see it."""
-    messages = tuple(masked(message, redactor) for message in page.messages)
-    facts = {turn_id: _masked_facts(one, redactor) for turn_id, one in page.facts.items()}
+    messages, facts = clean(page, redactor)
     return Shown(
         session=masked_words(page.session, redactor),
         seals=seals,
@@ -94,6 +94,12 @@ def shown_of(page: Page, seals: dict[str, Seal], redactor: Redactor) -> Shown:
         current_turn_id=page.current_turn_id,
         cursor=str(page.rows[0][0]) if page.has_more and page.rows else None,
     )
+
+
+def clean(page: Page, redactor: Redactor) -> tuple[tuple[DisplayMessage, ...], dict[str, TurnFacts]]:
+    """The messages of a page and what their turns came to, secrets masked."""
+    messages = tuple(masked(message, redactor) for message in page.messages)
+    return messages, {turn_id: _masked_facts(one, redactor) for turn_id, one in page.facts.items()}
 
 
 def _masked_facts(facts: TurnFacts, redactor: Redactor) -> TurnFacts:
