@@ -16,6 +16,7 @@ from mcode_exec.cli.btw_command import btw
 from mcode_exec.cli.create_command import create
 from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.edit_last_command import edit_last
+from mcode_exec.cli.export_command import export
 from mcode_exec.cli.flag_types import SESSION_ID, TEXT
 from mcode_exec.cli.fork_command import fork
 from mcode_exec.cli.history_command import history
@@ -49,6 +50,7 @@ command.add_command(rename)
 command.add_command(label)
 command.add_command(archive)
 command.add_command(unarchive)
+command.add_command(export)
 command.add_command(delete)
 command.add_command(fork)
 command.add_command(btw)
@@ -101,21 +103,6 @@ def list_(
         tell_deletions(seals)
     if cursor is not None and output_format != "json":
         notice(f"more: --before {cursor}")
-    return 0
-
-
-@command.command("export", short_help="Write a session as one JSON document.")
-@click.argument("session", type=SESSION_ID)
-@data_dir
-def export(session: str, data_dir: str | None) -> int:
-    """Write a session with all its messages as one JSON document, secrets masked.
-
-    SESSION is an id or a unique prefix of one.
-    """
-    from mcode_exec.executor.inspect import export_session
-
-    for piece in await_result(export_session(data_dir, os.environ, session)):
-        emit(piece)
     return 0
 
 

@@ -5,28 +5,20 @@ Opening the store recovers what dead processes left, as every command does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.faults import fault
-from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Seal, Session
-from mcode_exec.records.shown import shown
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, verifying
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.store import deletion_rows
 from mcode_exec.turns.maintenance import maintenance
-from mcode_exec.version import VERSION
-
-EXPORT_FORMAT = "mcode.session"
-_EXPORT_BATCH = 80
 
 
 @asynccontextmanager
@@ -55,39 +47,6 @@ def masked_words(session: Session, redactor: Redactor) -> Session:
         title=redactor.text(session.title),
         error_message=None if error is None else redactor.text(error),
     )
-
-
-async def export_session(data_dir: str | None, env: Mapping[str, str], name: str) -> Iterator[bytes]:
-    """A session with all its messages as the pieces of one JSON document, secrets masked."""
-    redactor = Redactor(secret_values(env))
-    pieces: list[bytes] = []
-    async with opened(data_dir, env, reads_only=True) as runtime:
-        session = await finding.find_exact(runtime.store, name)
-        head = {
-            "format": EXPORT_FORMAT,
-            "formatVersion": 1,
-            "mcodeVersion": VERSION,
-            "session": redactor.json(shown(session)),
-        }
-        pieces.append(msgspec.json.encode(head)[:-1] + b',"messages":[')
-        after, is_first = 0, True
-        while True:
-            rows = await runtime.store.read(partial(_batch, session.id, after))
-            if not rows:
-                break
-            for row, message in rows:
-                after = row
-                body = msgspec.json.encode(redactor.json(shown(message)))
-                pieces.append(body if is_first else b"," + body)
-                is_first = False
-        pieces.append(b"]}\n")
-    return iter(pieces)
-
-
-def _batch(session_id: str, after: int) -> list[tuple[int, DisplayMessage]]:
-    from mcode_exec.store import message_rows
-
-    return message_rows.messages_after(session_id, after, _EXPORT_BATCH)
 
 
 async def verify_session(

@@ -41,3 +41,12 @@ class Attachments:
             return read_file(path)
         except OSError as error:
             raise StoreFailedError(f"the attachment {path} cannot be read: {error.strerror}") from error
+
+    def find(self, digest: str) -> bytes | None:
+        """The bytes of `digest`; None where they are gone, or it is no digest at all."""
+        if len(digest) != 64 or digest.strip("0123456789abcdef"):
+            return None
+        try:
+            return self.read(digest)
+        except StoreFailedError:
+            return None

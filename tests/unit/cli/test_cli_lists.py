@@ -82,7 +82,13 @@ def test_an_export_is_one_json_document(mcode: Mcode, session: str) -> None:
     document = json.loads(mcode.run("sessions", "export", session).check().out)
 
     assert document["session"]["id"] == session
-    assert len(document["messages"]) == 3
+    assert (document["format"], document["formatVersion"]) == ("mcode.session", 2)
+    assert [line["message"]["role"] for line in document["history"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
 
 
 def test_a_sound_history_verifies_and_a_bad_line_is_4(mcode: Mcode, session: str) -> None:
