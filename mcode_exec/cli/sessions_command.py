@@ -24,6 +24,7 @@ from mcode_exec.cli.label_command import label
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 from mcode_exec.cli.prune_command import prune
 from mcode_exec.cli.rename_command import rename
+from mcode_exec.cli.restore_command import import_
 from mcode_exec.cli.rewind_command import rewind
 from mcode_exec.cli.search_command import search
 from mcode_exec.cli.session_filters import flags_of, page_limit, session_filters
@@ -51,6 +52,7 @@ command.add_command(label)
 command.add_command(archive)
 command.add_command(unarchive)
 command.add_command(export)
+command.add_command(import_)
 command.add_command(delete)
 command.add_command(fork)
 command.add_command(btw)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from decimal import Decimal
 from functools import partial
 from typing import Any, Literal
@@ -44,7 +45,7 @@ def known(form: str) -> ExportFormat:
 
 def export(
     data_dir: str | None, env: Mapping[str, str], name: str, form: ExportFormat
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The pieces of a document of one session.  Raises: SessionError; HistoryCorruptError; StoreFailedError."""
     if form in ("html", "markdown"):
         return document(data_dir, env, name, "html" if form == "html" else "markdown")
@@ -53,7 +54,7 @@ def export(
 
 async def _export(
     data_dir: str | None, env: Mapping[str, str], name: str, form: ExportFormat
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     async with reading(data_dir, env, name) as (runtime, session, redactor):
         if form == "mcode":
             pieces = _Document(runtime, session, redactor).pieces()
@@ -62,13 +63,14 @@ async def _export(
 
             writer: Any = opencode.Document if form == "opencode" else claude.Document
             pieces = _foreign(runtime, session, redactor, writer(masked_words(session, redactor), VERSION))
-        async for piece in pieces:
-            yield piece
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
 
 
 async def _foreign(
     runtime: Runtime, session: Session, redactor: Redactor, writer: Any
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """A document of another program, made of the display messages."""
     paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
     attachments = Attachments(paths, runtime.data)
@@ -107,7 +109,7 @@ class _Document:
         #: messages with calls whose results are still to come, by call id
         self._holders: dict[str, DisplayMessage] = {}
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes]:
         lines = await self._store.on_thread(lambda: HistoryLines(self._messages_path))
         try:
             yield self._head(lines)

@@ -7,7 +7,8 @@ next batch shows that it does not.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Literal
 
 from mcode_exec.errors import InvocationError
@@ -37,7 +38,7 @@ async def document(
     turn: str | None = None,
     before: str | None = None,
     limit: int | None = None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The pieces of a document of a session: all of it, or what a page of `sessions show` would have.
 
     Raises: as showing.show.
@@ -53,11 +54,12 @@ async def document(
             turn_id = None if turn is None else await find_turn(runtime.store, session, turn)
             row = None if before is None else int(before)
             pieces = newest(runtime, session.id, redactor, form, turn_id=turn_id, before_row=row, limit=limit)
-        async for piece in pieces:
-            yield piece
+        async with aclosing(pieces):
+            async for piece in pieces:
+                yield piece
 
 
-async def _whole(runtime: Runtime, session: Session, redactor: Redactor, form: Form) -> AsyncIterator[bytes]:
+async def _whole(runtime: Runtime, session: Session, redactor: Redactor, form: Form) -> AsyncGenerator[bytes]:
     yield _head(masked_words(session, redactor), form, has_earlier=False)
     async for some in _questions(runtime, session.id, redactor):
         yield _body(some, form)
@@ -73,7 +75,7 @@ async def newest(
     turn_id: str | None,
     before_row: int | None,
     limit: int | None,
-) -> AsyncIterator[bytes]:
+) -> AsyncGenerator[bytes]:
     """The same of the newest messages alone, read in one state."""
     page = await read_page(
         runtime.store, session_id, turn_id=turn_id, before_row=before_row, limit=limit or 10_000
