@@ -94,10 +94,18 @@ class Execution:
         result = await self._result()
         final = await sink.result(result)
         self._report(final)
+        await self._write_pages()
         if self._invocation.drains:
             await self._drain(final)
         await self._close(sink)
         return final
+
+    async def _write_pages(self) -> None:
+        """Pages of shared sessions, once the result is out; they change nothing of that."""
+        if self._runtime is not None and self._runtime.ended:
+            from mcode_exec.executor.sharing import write_pages
+
+            await write_pages(self._runtime, self._sink.say)
 
     async def _drain(self, final: Result) -> None:
         """`--drain`: what waits behind the turn, once its result is out; it changes nothing of that."""

@@ -22,6 +22,7 @@ from mcode_exec.executor.delivery import Delivered
 from mcode_exec.executor.draining import DEFAULT_JOBS, DrainEnd, DrainOptions, drain
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.executor.sending import send_now
+from mcode_exec.executor.sharing import write_pages
 from mcode_exec.output import narration
 from mcode_exec.output.encoding import to_json_line
 from mcode_exec.output.sinks import SinkOptions, open_sink
@@ -61,6 +62,7 @@ def run_steer(ctx: click.Context, item_id: str, flags: dict[str, Any]) -> int:
         delivered = await send_now(worker.runtime, worker.invocation, item_id, worker.sink, worker.scope)
         if delivered is not None:
             worker.tell_delivered(delivered)
+        await write_pages(worker.runtime, worker.sink.say)
         return worker.failed_code or 0
 
     return _run(ctx, flags, work, is_jsonl=False)

@@ -29,6 +29,7 @@ from mcode_exec.cli.rewind_command import rewind
 from mcode_exec.cli.search_command import search
 from mcode_exec.cli.session_filters import flags_of, page_limit, session_filters
 from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell_deletions
+from mcode_exec.cli.share_command import share, unshare
 from mcode_exec.cli.show_command import show
 from mcode_exec.cli.tree_command import tree
 from mcode_exec.cli.watch_command import watch
@@ -53,6 +54,8 @@ command.add_command(archive)
 command.add_command(unarchive)
 command.add_command(export)
 command.add_command(import_)
+command.add_command(share)
+command.add_command(unshare)
 command.add_command(delete)
 command.add_command(fork)
 command.add_command(btw)

@@ -63,6 +63,7 @@ def config_of(
         instructions=tuple(merged.instructions),
         providers={name: _provider(name, table) for name, table in merged.table.get("providers", {}).items()},
         catalogue=records.CatalogueConfig(**merged.table.get("catalogue", {})),
+        share=records.ShareConfig(**merged.table.get("share", {})),
         retry=records.RetryConfig(**_renamed("retry", merged.table)),
         timeouts=records.TimeoutConfig(**{f"{k}_s": v for k, v in merged.table.get("timeouts", {}).items()}),
         permission=tuple(merged.permission),
@@ -192,6 +193,9 @@ def _resolve_paths(document: Document, table: Table, env: Mapping[str, str]) -> 
     if "file" in table.get("catalogue", {}):
         named = table["catalogue"]["file"]
         table["catalogue"]["file"] = user_path(named, env, name=f"{document.path}: catalogue.file", base=base)
+    if "auto_dir" in table.get("share", {}):
+        named = table["share"]["auto_dir"]
+        table["share"]["auto_dir"] = user_path(named, env, name=f"{document.path}: share.auto_dir", base=base)
     for group in ("providers", "agents"):
         for entry in table.get(group, {}).values():
             for key in _PATH_KEYS:

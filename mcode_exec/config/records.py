@@ -132,6 +132,13 @@ class CatalogueConfig(Struct, frozen=True, kw_only=True):
     url: str | None = None
 
 
+class ShareConfig(Struct, frozen=True, kw_only=True):
+    """`[share]`: pages of sessions for other readers; the user's file only."""
+
+    #: directory in which every conversation has its page; absolute
+    auto_dir: str | None = None
+
+
 class InstructionFile(Struct, frozen=True, kw_only=True):
     """A further instruction file that the configuration names; absolute path."""
 
@@ -148,6 +155,7 @@ class Config(Struct, frozen=True, kw_only=True):
     instructions: tuple[InstructionFile, ...] = ()
     providers: dict[str, ProviderConfig] = {}
     catalogue: CatalogueConfig = CatalogueConfig()
+    share: ShareConfig = ShareConfig()
     retry: RetryConfig = RetryConfig()
     timeouts: TimeoutConfig = TimeoutConfig()
     #: the user's table, then a trusted workspace's; later wins

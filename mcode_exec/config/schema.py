@@ -59,6 +59,7 @@ SCHEMA: Schema = {
     "trusted_workspaces": values.texts,
     "providers": Named(_PROVIDER),
     "catalogue": {"file": values.text, "url": values.catalogue_url},
+    "share": {"auto_dir": values.text},
     "retry": {
         "max_retries": values.count,
         "base_delay": values.duration,
@@ -88,7 +89,7 @@ SCHEMA: Schema = {
 }
 
 #: tables of the contract whose feature this version does not have
-_NOT_AVAILABLE = ("share", "mcp", "store")
+_NOT_AVAILABLE = ("mcp", "store")
 
 
 def checked(document: Document) -> dict[str, Any]:

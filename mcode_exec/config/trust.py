@@ -73,8 +73,8 @@ def refuse_instructions_outside(document: Document, instructions: tuple[str, ...
 
 
 def refuse_users_own(document: Document) -> None:
-    """Even a trusted workspace does not decide which others are, nor what models cost and hold everywhere."""
-    for key in ("trusted_workspaces", "catalogue"):
+    """Even a trusted workspace does not decide which others are, what models cost, nor who reads along."""
+    for key in ("trusted_workspaces", "catalogue", "share"):
         if key in document.table:
             raise document.fault((key,), f'"{key}" belongs into your own config file only.')
 

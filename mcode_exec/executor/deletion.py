@@ -196,9 +196,22 @@ async def _remove(runtime: Runtime, session: Session) -> str | None:
         left = await remove_worktree(runtime, session)
         notice = "; ".join(one for one in (notice, left) if one is not None) or None
     fault("after-files")
+    page = await _remove_page(runtime, session.id)
+    notice = "; ".join(told for told in (notice, page) if told) or None
     await deletion.delete_rows(runtime.store, session, runtime.clock)
     fault("after-deletion")
     return notice
+
+
+async def _remove_page(runtime: Runtime, session_id: str) -> str | None:
+    """What is to be known of the session's page, if it stays."""
+    from mcode_exec.executor.sharing import remove_page
+
+    try:
+        await remove_page(runtime, session_id)
+    except StoreFailedError as error:
+        return error.message
+    return None
 
 
 async def finish_deletions(

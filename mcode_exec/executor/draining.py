@@ -22,6 +22,7 @@ from mcode_exec.errors import McodeError, SessionDeletingError, SessionError
 from mcode_exec.executor.delivery import Delivered, Delivery, deliver
 from mcode_exec.executor.delivery_sink import DeliverySink
 from mcode_exec.executor.refusals import Refusals
+from mcode_exec.executor.sharing import write_pages
 from mcode_exec.executor.submission import holder_line
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
@@ -292,6 +293,7 @@ class _Drainer:
             return REFUSED
         self._refusals.forget(item.session_id)
         self._on_delivered(delivered)
+        await write_pages(self._runtime, self._sink.say)
         if delivered.outcome == "released":
             end = await self._store.read(lambda: self._kept_by(item.session_id))
             why = STOPPED.why if delivered.error is None else delivered.error.message

@@ -36,6 +36,7 @@ from mcode_exec.turns.owner import Owner
 if TYPE_CHECKING:
     from mcode_exec.config import Config, ProviderConfig
     from mcode_exec.executor.inherited import Inherited
+    from mcode_exec.executor.sharing import EndedTurn
     from mcode_exec.providers.catalogue import Catalogue
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.providers.http import HttpClient
@@ -73,6 +74,8 @@ class Runtime:
         #: what opening has ended of dead processes
         self.recovered = Report()
         self.again = Again(self)
+        #: turns of this process whose results are out, or will be at once, and whose pages are not written yet
+        self.ended: list[EndedTurn] = []
 
     @classmethod
     async def open(cls, invocation: Invocation, env: Mapping[str, str] | None = None) -> Runtime:

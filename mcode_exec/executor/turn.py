@@ -123,6 +123,7 @@ class TurnRun:
                 left=left,
             )
             fault("after-settlement")
+            self._note_end()
             await self._finish_watching()
             await self._voice.notices(notices_of(left))
             await self._voice.ended(
@@ -302,6 +303,15 @@ class TurnRun:
                 await self._agent.take_all()
         except (McodeError, TimeoutError):
             pass
+
+    def _note_end(self) -> None:
+        """Whoever has given the result out writes the session's page, if it is to have one."""
+        if self._invocation.ephemeral:
+            return
+        from mcode_exec.executor.sharing import EndedTurn
+
+        share, redactor = self._prepared.settings.config.share, self._prepared.redactor
+        self._runtime.ended.append(EndedTurn(self._session.id, share.auto_dir, redactor))
 
     def _model(self) -> ModelRef:
         """The last one that was called."""

@@ -103,6 +103,29 @@ def _replaced(target: str) -> Iterator[Write]:
         raise
 
 
+def replace_page(path: str, data: bytes) -> None:
+    """Put a whole file in the place of `path` for others to read: the mode is the umask's, or what stood there had.
+
+    A link in its place is replaced and not followed.  Raises: OSError.
+    """
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, f".{name}.{os.urandom(6).hex()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            before = os.lstat(path) if os.path.lexists(path) else None
+            if before is not None and stat.S_ISREG(before.st_mode):
+                os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & 0o777)
+            write_fully(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
 @contextmanager
 def _gathered(descriptor: int) -> Iterator[Write]:
     pieces: list[bytes] = []

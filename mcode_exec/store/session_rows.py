@@ -19,6 +19,7 @@ from mcode_exec.store.tables import (
     SessionChanges,
     SessionLocks,
     Sessions,
+    Shares,
     Tombstones,
     TurnReceipts,
     dicts,
@@ -220,7 +221,7 @@ def delete_rows(session_id: str, limit: int) -> bool:
 
 def delete_session(session: Session, at_ms: int) -> None:
     """Delete what is left of a session, its totals of usage apart; one that was imported leaves its tombstone."""
-    for table in (ClientRequests, SessionLocks, Deletions, Operations):
+    for table in (ClientRequests, SessionLocks, Deletions, Operations, Shares):
         table.delete().where(table.session_id == session.id).execute()
     if session.origin != "local-runtime":
         Tombstones.replace(session_id=session.id, origin=session.origin, at_ms=at_ms).execute()

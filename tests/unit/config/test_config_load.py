@@ -250,7 +250,6 @@ def test_a_named_file_must_exist(place: Place) -> None:
         ("[agents.x]\nprompt = 'a'\nprompt_file = 'b'", ":3: agent 'x' has prompt and prompt_file"),
         ("[env]\npass = ['A B']", "which is no name of an environment variable"),
         ("[mcp.servers.x]\ncommand = ['y']", '"mcp" is not available in this version'),
-        ("[share]\nauto_dir = '/x'", '"share" is not available in this version'),
         ("[store]\nurl = 'x'", '"store" is not available in this version'),
         ("x = " + "[" * 9000, "nested too deeply"),
         ("[retry]\nmax_retries = " + "9" * 5000, ""),
