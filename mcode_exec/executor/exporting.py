@@ -35,7 +35,16 @@ BATCH = 80
 _encoder = msgspec.json.Encoder(decimal_format="number")
 _decode_result = msgspec.json.Decoder(float_hook=Decimal).decode
 #: not told to others: places in this store, and what is derived
-_PRIVATE = ("historyRelativeDir", "historyBytes", "deletingBy", "revert", "compactingMs")
+_PRIVATE = (
+    "historyRelativeDir",
+    "historyBytes",
+    "deletingBy",
+    "revert",
+    "compactingMs",
+    "cacheKey",
+    "relocatedFrom",
+    "isMadeAhead",
+)
 
 
 def known(form: str) -> ExportFormat:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
 #: newest messages that a page has
-MAX_MESSAGES = 2_000
+MAX_MESSAGES = 1_000
 #: how long the end of a run waits for its page
 AFTER_TURN_S = 1.0
 _TRIES = 3

@@ -103,6 +103,8 @@ def clean(page: Page, redactor: Redactor) -> tuple[tuple[DisplayMessage, ...], d
 
 
 def _masked_facts(facts: TurnFacts, redactor: Redactor) -> TurnFacts:
+    if not redactor.may_change(msgspec.json.encode(facts).decode()):
+        return facts
     clean = redactor.json(msgspec.to_builtins(facts))
     return msgspec.convert(clean, TurnFacts)
 

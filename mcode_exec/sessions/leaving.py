@@ -52,11 +52,10 @@ def as_shown(
         else _of_part(block, parts.get(index))
         for index, block in enumerate(record.message.content)
     )
-    plain = msgspec.to_builtins(
-        structs.replace(record, message=structs.replace(record.message, content=content))
-    )
-    masked = redactor.json(plain)
-    clean = msgspec.convert(masked, HistoryRecord)
+    taken = structs.replace(record, message=structs.replace(record.message, content=content))
+    if not redactor.may_change(msgspec.json.encode(taken).decode()):
+        return _unsigned(record, taken)
+    clean = msgspec.convert(redactor.json(msgspec.to_builtins(taken)), HistoryRecord)
     return _unsigned(record, clean)
 
 

@@ -15,6 +15,8 @@ from mcode_exec.redaction import Redactor
 
 def masked(message: DisplayMessage, redactor: Redactor) -> DisplayMessage:
     """`message` with every secret replaced."""
+    if not redactor.may_change(msgspec.json.encode(message).decode()):
+        return message
     plain = msgspec.to_builtins(message)
     clean = redactor.json(plain)
     return message if clean == plain else msgspec.convert(clean, DisplayMessage)

@@ -214,3 +214,26 @@ def test_no_word_of_our_own_records_is_masked() -> None:
     assert {"sessionId", "succeeded", "exec.completed"} <= words
     assert [word for word in words if is_maskable(word)] == []
     assert not is_maskable("complete")
+
+
+@pytest.mark.parametrize(
+    ("secret", "text"),
+    [
+        ("s3cret-value-1", "it is s3cret-value-1"),
+        ('s3cret"va\\lue', 'it is s3cret"va\\lue'),
+        ('s3cret"va\\lue', json.dumps('it is s3cret"va\\lue')),
+        ("zürich-schlüssel", "der zürich-schlüssel"),
+        ("other-value-123", "sk-abcdefghij0123456789abcdefghij"),
+        ("other-value-123", "https://user:passw0rd@host/"),
+        ("other-value-123", "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----"),
+    ],
+)
+def test_a_document_with_a_secret_is_never_taken_for_one_without(secret: str, text: str) -> None:
+    redactor = Redactor([secret])
+    value = {"a": [1, {text: "x"}], "b": text}
+    assert redactor.json(value) != value
+    assert redactor.may_change(msgspec.json.encode(value).decode())
+
+
+def test_a_document_without_a_secret_is_passed_over() -> None:
+    assert not Redactor(["s3cret-value-1"]).may_change('{"a":"nothing of it"}')
