@@ -11,9 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
+from mcode_exec.executor.inspect import masked_words
 from mcode_exec.executor.pages import document
 from mcode_exec.executor.runtime import Runtime
-from mcode_exec.executor.showing import masked_words, reading
+from mcode_exec.executor.showing import reading
 from mcode_exec.records.export import FORMAT, FORMAT_VERSION, ExportedTurn
 from mcode_exec.records.history import FileBlock, HistoryRecord, ImageBlock, ToolResultBlock
 from mcode_exec.records.message import DisplayMessage, ToolPart

@@ -12,8 +12,9 @@ from contextlib import aclosing
 from typing import Literal
 
 from mcode_exec.errors import InvocationError
+from mcode_exec.executor.inspect import masked_words
 from mcode_exec.executor.runtime import Runtime
-from mcode_exec.executor.showing import clean, is_cursor, masked_words, reading, shown_of
+from mcode_exec.executor.showing import clean, is_cursor, reading, shown_of
 from mcode_exec.output import html_page, markdown
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.question import Question, TurnFacts, questions_of
