@@ -81,7 +81,7 @@ def test_any_other_bytes_are_refused_in_a_sentence(data: bytes) -> None:
     if data == whole():
         assert parse_export(data, "it").session.id == SESSION
         return
-    with pytest.raises(UnusableExportError, match="^it[ :]"):
+    with pytest.raises(UnusableExportError, match=r"^it[ :]"):
         parse_export(data, "it")
 
 
