@@ -166,6 +166,19 @@ def directory_key(root: str) -> str | None:
     return ascii(facts)
 
 
+def config_file(path: str) -> str | None:
+    """The config file of the repository around `path`; None outside of any."""
+    root = find_root(path)
+    git_dir = _git_dir(root) if root is not None else None
+    return None if git_dir is None else os.path.join(_common_dir(git_dir), "config")
+
+
+def index_file(root: str) -> str | None:
+    """The index of the checkout at `root`."""
+    git_dir = _git_dir(root)
+    return None if git_dir is None else os.path.join(git_dir, "index")
+
+
 def root_commit(root: str) -> str | None:
     """What names a repository wherever it is checked out.
 
@@ -203,8 +216,12 @@ def run_git(
     limit_s: float,
     stop: Stop | None = None,
     env: Mapping[str, str] | None = None,
+    given: bytes | None = None,
 ) -> ProgramResult | None:
-    """One hardened call, with `env` beside what is fixed; None when there is no git or it cannot be started."""
+    """One hardened call, with `env` beside what is fixed and `given` on its stdin.
+
+    None when there is no git or it cannot be started.
+    """
     git = find_program("git")
     if git is None:
         return None
@@ -213,7 +230,12 @@ def run_git(
         command += ["-c", option]
     try:
         return run_program(
-            [*command, *arguments], cwd=cwd, env={**_FIXED, **(env or {})}, limit_s=limit_s, stop=stop
+            [*command, *arguments],
+            cwd=cwd,
+            env={**_FIXED, **(env or {})},
+            limit_s=limit_s,
+            stop=stop,
+            given=given,
         )
     except OSError:
         return None

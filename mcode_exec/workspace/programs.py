@@ -71,15 +71,18 @@ def run_program(
     limit_s: float,
     env: Mapping[str, str] | None = None,
     stop: Stop | None = None,
+    given: bytes | None = None,
 ) -> ProgramResult:
     """Run to the end, or kill it after `limit_s` seconds or when `stop` is set; `env` goes on top of what it gets.
+
+    `given`: what it finds on its stdin.
 
     Raises: OSError when it cannot be started.
     """
     deadline_s = time.monotonic() + limit_s
     with subprocess.Popen(
         arguments,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=cwd,
@@ -91,8 +94,9 @@ def run_program(
             # without anyone to stop it there is nothing to look up for
             slice_s = limit_s if stop is None else _POLL_S
             try:
-                stdout, stderr = process.communicate(timeout=slice_s)
+                stdout, stderr = process.communicate(given, timeout=slice_s)
             except subprocess.TimeoutExpired:
+                given = None  # it goes on being written
                 if time.monotonic() < deadline_s and not (stop is not None and stop.is_set):
                     continue
                 process.kill()
