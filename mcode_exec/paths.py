@@ -155,6 +155,11 @@ def worktrees_dir(data: str) -> str:
     return os.path.join(data, "worktrees")
 
 
+def changes_dir(data: str) -> str:
+    """What is known of workspaces from one tree snapshot to the next."""
+    return os.path.join(data, "changes")
+
+
 def is_kept(path: str, data: str) -> bool:
     """Whether `path` is one of mcode's own files in the data directory `data`; others may be there too."""
     databases = (os.path.realpath(database_file(data)), os.path.realpath(search_file(data)))
@@ -163,6 +168,7 @@ def is_kept(path: str, data: str) -> bool:
         os.path.realpath(path) in (*files, os.path.realpath(catalogue_file(data)))
         or is_inside(path, run_dir(data))
         or is_inside(path, sessions_dir(data))
+        or is_inside(path, changes_dir(data))
     )
 
 

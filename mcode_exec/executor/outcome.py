@@ -20,6 +20,7 @@ from mcode_exec.records.model import ModelRef
 from mcode_exec.records.queue import QueueItem
 from mcode_exec.records.result import (
     ErrorInfo,
+    FileChanges,
     LimitHit,
     QueuePlace,
     Result,
@@ -83,6 +84,7 @@ def conclude(
     time_limit: LimitHit | None,
     leftovers: tuple[LeftoverProcess, ...],
     worktree: WorktreeInfo | None,
+    file_changes: FileChanges | None,
     duration_ms: int,
 ) -> Result:
     """The result of a turn that was admitted."""
@@ -113,6 +115,7 @@ def conclude(
         worktree=worktree,
         sandbox=SANDBOX,
         leftover_processes=leftovers,
+        file_changes=file_changes,
         limit=verdict.limit,
         duration_ms=duration_ms,
         api_duration_ms=state.api_duration_ms,

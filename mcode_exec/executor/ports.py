@@ -28,6 +28,7 @@ from mcode_exec.store.database import Store
 from mcode_exec.tools import registry
 
 if TYPE_CHECKING:
+    from mcode_exec.executor.change_recording import ChangeRecorder
     from mcode_exec.executor.tape import Tape
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.tools.context import ToolContext
@@ -51,6 +52,7 @@ class TurnPorts:
         redactor: Redactor,
         store: Store,
         clock: Clock,
+        changes: ChangeRecorder,
         set_phase: Callable[[str], None],
     ) -> None:
         self._task = task
@@ -67,6 +69,7 @@ class TurnPorts:
         self._store = store
         self._images = RequestImages(attachments.read)
         self._clock = clock
+        self._changes = changes
         self._set_phase = set_phase
         #: steers that stand in history, though their rows may be still to come
         self._taken: set[str] = set()
@@ -176,6 +179,8 @@ class TurnPorts:
 
     async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
         context = self._tools(call.id)
+        if self._tape is None or self._tape.runs_tools(self._callee):
+            await self._changes.before(call.name, call.arguments)
         if self._tape is not None:
             return await self._tape.run_tool(self._callee, call, context)
         return await registry.run(call.name, call.arguments, context)

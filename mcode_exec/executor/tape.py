@@ -196,6 +196,11 @@ class Tape:
             transport, self._settings, clock=self._clock, sleep=self._clock.sleep
         )
 
+    def runs_tools(self, callee: Callee) -> bool:
+        """Whether calls really run; else they give back what was recorded."""
+        ref = callee.model.ref
+        return ref.provider_id not in self._replays or self._provider(ref).tools != "recorded"
+
     async def run_tool(self, callee: Callee, call: ToolCallBlock, context: ToolContext) -> ToolOutcome:
         """Run a tool, or give back what it gave back in the recorded run."""
         replay = self._replays.get(callee.model.ref.provider_id)

@@ -15,6 +15,7 @@ from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.errors import InternalError, McodeError
 from mcode_exec.executor import outcome
 from mcode_exec.executor.agent_task import agent_task
+from mcode_exec.executor.change_recording import ChangeRecorder, own_paths
 from mcode_exec.executor.ports import TurnPorts
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.supervisor import Supervisor
@@ -26,7 +27,7 @@ from mcode_exec.ids import user_message_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.model import ModelRef
-from mcode_exec.records.result import LimitHit, Result
+from mcode_exec.records.result import FileChanges, LimitHit, Result
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Accepted, Ending
 from mcode_exec.sessions.attachments import Attachments
@@ -87,6 +88,15 @@ class TurnRun:
             history_paths(runtime.sessions_dir, self._session.history_relative_dir), runtime.data
         )
         self._surroundings = Surroundings(runtime, prepared, invocation)
+        self._changes = ChangeRecorder(
+            runtime,
+            session=self._session,
+            workspace=prepared.choice.workspace,
+            turn_id=self._turn_id,
+            lease_token=accepted.lease_token,
+            patience=self._patience,
+            own_paths=own_paths(invocation, runtime.data, self._surroundings.temp_dir),
+        )
         self._supervisor = Supervisor(
             store=runtime.store,
             stream=self._stream,
@@ -202,6 +212,7 @@ class TurnRun:
             redactor=prepared.redactor,
             store=runtime.store,
             clock=runtime.clock,
+            changes=self._changes,
             set_phase=self._set_phase,
         )
         self._agent = AgentLoop(
@@ -270,6 +281,7 @@ class TurnRun:
         if ending.outcome == "aborted":
             await self._take_steering()
         leftovers = await self._surroundings.end_leftovers()
+        file_changes = await self._file_changes(ending)
         result = outcome.conclude(
             ending,
             state=self._state,
@@ -283,11 +295,20 @@ class TurnRun:
             time_limit=self._time_limit,
             leftovers=leftovers,
             worktree=self._prepared.choice.worktree,
+            file_changes=file_changes,
             duration_ms=int(
                 (self._runtime.clock.monotonic_s() - self._invocation.started_monotonic_s) * 1000
             ),
         )
         return result, outcome.encode_result(result, self._prepared.redactor)
+
+    async def _file_changes(self, ending: Ending) -> FileChanges | None:
+        """What the turn changed in files; nothing that goes wrong there changes how the turn ends."""
+        try:
+            return await self._changes.finish(is_stopped=ending.outcome == "aborted")
+        except Exception as error:
+            self._sink.bug(error)
+            return None
 
     async def _take_steering(self) -> None:
         """What was said to a turn that was stopped goes into its conversation, if it can in time; else settlement

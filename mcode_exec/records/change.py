@@ -49,20 +49,36 @@ Gap = Literal["none", "some", "all"]
 
 
 class TurnChanges(Struct, frozen=True, kw_only=True):
-    """What one turn changed in its workspace."""
+    """What one turn changed in its workspace; there is none of a turn that ran nothing that changes files."""
 
     turn_id: str
     session_id: str
     #: canonical path
     workspace: str
     begun_ms: int
-    ended_ms: int
-    changes: tuple[FileChange, ...]
+    #: None: the turn still runs, or its process died, and what it changed is not known
+    ended_ms: int | None = None
+    #: in the order of their paths
+    changes: tuple[FileChange, ...] = ()
     #: `some`: files may have changed that are not among them; `all`: nothing is known
-    gap: Gap = "none"
+    gap: Gap = "all"
     #: what is not known, and why, in a sentence
     reason: str | None = None
     #: permissions do not count there (`core.fileMode=false`)
     ignores_mode: bool = False
     #: since when its changes are taken back
     reverted_ms: int | None = None
+
+    @property
+    def additions(self) -> int | None:
+        """Lines; None where those of a file are not known (a binary one has none)."""
+        return _sum([change.additions for change in self.changes if not change.is_binary])
+
+    @property
+    def deletions(self) -> int | None:
+        return _sum([change.deletions for change in self.changes if not change.is_binary])
+
+
+def _sum(numbers: list[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None

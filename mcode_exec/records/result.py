@@ -113,6 +113,24 @@ class ModelSwitch(Struct, frozen=True, kw_only=True, rename={"from_model": "from
     code: str
 
 
+class FileChanges(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Which files of its workspace the turn changed."""
+
+    #: null: not known
+    files: int | None
+    #: lines of text files; null where they are not known of one
+    additions: int | None
+    deletions: int | None
+    #: relative to the workspace, in their order, the first 1,000
+    paths: tuple[str, ...] = ()
+    #: another turn worked in the workspace meanwhile, and may have made some of it
+    shared: bool = False
+    #: `some`: files may have changed that are not among them; `all`: nothing is known
+    gap: Literal["none", "some", "all"] = "none"
+    #: what is not known, and why
+    reason: str | None = None
+
+
 class QueuePlace(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where a submission waits."""
 
@@ -155,7 +173,7 @@ class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     compactions: int | None = None
     subagents: int | None = None
     permission_denials: tuple[PermissionDenial, ...] = ()
-    file_changes: None = None
+    file_changes: FileChanges | None = None
     #: where the session works, if that is a worktree of its own
     worktree: WorktreeInfo | None = None
     sandbox: SandboxInfo | None = None

@@ -17,6 +17,8 @@ class HistoryPaths(Struct, frozen=True, kw_only=True):
     attachments: str
     reports: str
     tool_outputs: str
+    #: contents of the files that turns changed
+    changes: str
 
 
 def allot_dir(created_ms: int, session_id: str) -> str:
@@ -36,4 +38,5 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         attachments=os.path.join(directory, "attachments"),
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),
+        changes=os.path.join(directory, "changes"),
     )

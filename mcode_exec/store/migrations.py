@@ -203,6 +203,16 @@ CREATE TABLE shares (
     session_id TEXT NOT NULL PRIMARY KEY, state TEXT NOT NULL, directory TEXT, at_ms INTEGER NOT NULL);
 """
 
+_M009_CHANGES = """
+CREATE TABLE turn_changes (
+    turn_id TEXT NOT NULL PRIMARY KEY, session_id TEXT NOT NULL, workspace TEXT NOT NULL,
+    begun_ms INTEGER NOT NULL, ended_ms INTEGER, gap TEXT NOT NULL, reason TEXT, files INTEGER,
+    additions INTEGER, deletions INTEGER, ignores_mode INTEGER NOT NULL, reverted_ms INTEGER, changes BLOB);
+CREATE INDEX turn_changes_session ON turn_changes (session_id, begun_ms);
+CREATE INDEX turn_changes_begun ON turn_changes (begun_ms);
+CREATE INDEX turn_changes_ended ON turn_changes (ended_ms);
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
@@ -213,6 +223,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0006_life", _M006_LIFE),
     ("0007_finding", _M007_FINDING),
     ("0008_shares", _M008_SHARES),
+    ("0009_changes", _M009_CHANGES),
 )
 
 VERSION = len(MIGRATIONS)

@@ -21,6 +21,7 @@ from mcode_exec.store.tables import (
     Sessions,
     Shares,
     Tombstones,
+    TurnChanges,
     TurnReceipts,
     dicts,
     tuples,
@@ -211,9 +212,14 @@ def sessions_at(location: RunLocation, limit: int) -> list[Session]:
 
 
 def delete_rows(session_id: str, limit: int) -> bool:
-    """Delete some of a session's messages and receipts; False when none is left."""
+    """Delete some of a session's messages, receipts and changes; False when none is left."""
     left = False
-    for table, key in ((Messages, Messages.row), (TurnReceipts, TurnReceipts.sequence)):
+    keys = (
+        (Messages, Messages.row),
+        (TurnReceipts, TurnReceipts.sequence),
+        (TurnChanges, TurnChanges.turn_id),
+    )
+    for table, key in keys:
         some = table.select(key).where(table.session_id == session_id).limit(limit)
         left = table.delete().where(key.in_(some)).execute() == limit or left
     return left

@@ -337,6 +337,31 @@ class SessionChanges(Table):
         table_name = "session_changes"
 
 
+class TurnChanges(Table):
+    """What each turn changed in files; one row from before the first thing that may change any."""
+
+    turn_id = TextField(primary_key=True)
+    session_id = TextField()
+    workspace = TextField()
+    begun_ms = BigIntegerField()
+    #: null: it runs, or its process died and nothing is known
+    ended_ms = BigIntegerField(null=True)
+    gap = TextField()
+    reason = TextField(null=True)
+    #: null: not known
+    files = IntegerField(null=True)
+    additions = IntegerField(null=True)
+    deletions = IntegerField(null=True)
+    ignores_mode = IntegerField()
+    reverted_ms = BigIntegerField(null=True)
+    #: packed FileChanges; the last column, so that no query reads past it to another one
+    changes = BlobField(null=True)
+
+    class Meta:
+        table_name = "turn_changes"
+        indexes = ((("session_id", "begun_ms"), False), (("begun_ms",), False), (("ended_ms",), False))
+
+
 class Tombstones(Table):
     """Deleted sessions that an import would bring back."""
 
@@ -434,6 +459,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     QueueRemovals,
     TurnSignals,
     SessionChanges,
+    TurnChanges,
     Deletions,
     Operations,
     Tombstones,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 
 from msgspec import Struct
 
@@ -33,8 +33,8 @@ class Pair(Struct, frozen=True):
     after: Seen | None
 
 
-def differences(before: Snapshot, after: Snapshot) -> list[Pair]:
-    """The paths that differ, in their order."""
+def differences(before: Snapshot, after: Snapshot, *, looked_at: Set[bytes] = frozenset()) -> list[Pair]:
+    """The paths that differ, in their order.  `looked_at`: what the first snapshot lacks of these was not there."""
     ignores_mode = after.ignores_mode
     left = {seen.path: seen for seen in before.files}
     found: list[Pair] = []
@@ -43,7 +43,7 @@ def differences(before: Snapshot, after: Snapshot) -> list[Pair]:
         if was is seen:
             continue
         if was is None:
-            if not seen.ctime_ns or is_later(seen, before.taken_ns):
+            if seen.path in looked_at or not seen.ctime_ns or is_later(seen, before.taken_ns):
                 found.append(Pair(seen.path, None, seen))
         elif not _is_same(was, seen, ignores_mode=ignores_mode):
             found.append(Pair(seen.path, was, seen))
@@ -80,12 +80,15 @@ class Sides:
         self._repositories = tuple(repositories)
         self._by_blob: dict[bytes, bytes] = {}
 
-    def fetch(self, pairs: Iterable[Pair]) -> None:
-        """Read from git what only git has."""
+    def fetch(self, pairs: Iterable[Pair], limit_bytes: int) -> None:
+        """Read from git what only git has, as much of it as fits into the limit."""
         wanted: dict[bytes, bytes] = {}
         for pair in pairs:
             for seen in (pair.before, pair.after):
-                if seen is not None and seen.blob and not self._has(seen) and seen.size <= MAX_FILE_BYTES:
+                if seen is None or not seen.blob or self._has(seen):
+                    continue
+                if seen.size <= min(MAX_FILE_BYTES, limit_bytes):
+                    limit_bytes -= seen.size
                     wanted[seen.path] = seen.blob
         for prefix, paths in by_repository(wanted, self._repositories).items():
             directory = os.fsdecode(os.path.join(self._root, prefix)).rstrip("/")

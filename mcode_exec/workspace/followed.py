@@ -60,6 +60,14 @@ def list_followed(workspace: str, *, deadline_s: float, stop: Stop) -> Listing:
     return Listing(_walk(workspace, deadline_s, stop, most=None))
 
 
+def is_listed(workspace: str, path: bytes, stop: Stop) -> bool:
+    """Whether a file at `path` (relative) would be among the followed ones; False where that cannot be told."""
+    if find_root(workspace) is None or find_program("git") is None:
+        return not _SKIPPED.intersection(path.split(b"/"))
+    answer = run_git(["check-ignore", "-q", "--", os.fsdecode(path)], workspace, limit_s=2.0, stop=stop)
+    return answer is not None and answer.exit_code == 1
+
+
 class Ancestors:
     """Which directories are real ones: what is listed behind a link is not there."""
 

@@ -38,7 +38,7 @@ _FEW_FILES = 32
 TICK_NS = 50_000_000
 COARSE_TICK_NS = 2_000_000_000
 _SECOND_NS = 1_000_000_000
-_VERSION = 1
+VERSION = 1
 
 
 class Seen(Struct, frozen=True, array_like=True, gc=False):
@@ -91,7 +91,7 @@ def decode(data: bytes) -> Snapshot | None:
         snapshot = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError):
         return None
-    return snapshot if snapshot.version == _VERSION else None
+    return snapshot if snapshot.version == VERSION else None
 
 
 def is_as_seen(seen: Seen, status: os.stat_result) -> bool:
@@ -125,11 +125,13 @@ def take(
     limit_s: float,
     stop: Stop,
     all_of_earlier: bool = False,
+    also: Iterable[bytes] = (),
 ) -> Snapshot:
     """Look at the workspace (canonical) now.
 
     `excluded`: absolute paths that are mcode's own.  `all_of_earlier`: look at the files of the earlier snapshot
-    too, though they would not be listed any more: what has just been ignored is not gone.
+    too, though they would not be listed any more: what has just been ignored is not gone.  `also`: further paths
+    to look at, listed or not.
     Units: `limit_s` seconds.
     Raises: NotFollowedError; TimeoutError; OSError.
     """
@@ -139,8 +141,7 @@ def take(
     root = os.fsencode(workspace)
     known = {} if earlier is None else {seen.path: seen for seen in earlier.files}
     found = dict(listing.files)
-    if all_of_earlier:
-        _look_again(root, known, found)
+    _look_at(root, (*known, *also) if all_of_earlier else tuple(also), found)
     is_excluded = _excluder(root, excluded)
     files: list[Seen] = []
     cold: dict[bytes, os.stat_result] = {}
@@ -155,12 +156,21 @@ def take(
     if cold:
         reader = _Reader(root, contents, known, taken_ns, deadline_s, stop)
         files += reader.read(cold, listing.repositories)
-    return Snapshot(_VERSION, taken_ns, files, listing.repositories, listing.ignores_mode)
+    return Snapshot(VERSION, taken_ns, files, listing.repositories, listing.ignores_mode)
 
 
-def _look_again(root: bytes, known: dict[bytes, Seen], found: dict[bytes, os.stat_result]) -> None:
+def see(workspace: str, paths: Iterable[bytes], contents: Contents, *, stop: Stop) -> list[Seen]:
+    """Those of the paths that are files or links now, and what they hold.  Raises: OSError, TimeoutError."""
+    root = os.fsencode(workspace)
+    found: dict[bytes, os.stat_result] = {}
+    _look_at(root, tuple(paths), found)
+    reader = _Reader(root, contents, {}, time.time_ns(), time.monotonic() + MAX_READ_S, stop)
+    return reader.read(found, ())
+
+
+def _look_at(root: bytes, paths: Iterable[bytes], found: dict[bytes, os.stat_result]) -> None:
     ancestors = Ancestors(root)
-    for path in known:
+    for path in paths:
         if path in found or not ancestors.are_real(path):
             continue
         try:
