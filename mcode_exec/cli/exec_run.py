@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _LAST_GRACE_S = 4.8
 #: main.py turned the collector off: a short run ends before it is needed
 _NO_COLLECTOR_S = 0.5
+#: how long forgetting what is too old may take once the result is out
+_CLEAN_S = 2.0
 #: how long closing store and connections may take once the result is out
 _CLOSE_S = 2.0
 
@@ -97,6 +99,7 @@ class Execution:
         await self._write_pages()
         if self._invocation.drains:
             await self._drain(final)
+        await self._clean(final)
         await self._close(sink)
         return final
 
@@ -106,6 +109,18 @@ class Execution:
             from mcode_exec.executor.sharing import write_pages
 
             await write_pages(self._runtime, self._sink.say)
+
+    async def _clean(self, final: Result) -> None:
+        """Forget some of what is kept for a time only; it changes nothing of the run."""
+        if self._runtime is None or final.turn_id is None or self._scope.is_tripped:
+            return
+        from mcode_exec.executor.change_retention import clean_after_run
+
+        try:
+            await asyncio.wait_for(clean_after_run(self._runtime), _CLEAN_S)
+        except Exception as error:  # the result is out: only those who ask hear of it
+            if self._invocation.verbose:
+                self._sink.say(f"while cleaning: {type(error).__name__}: {error}")
 
     async def _drain(self, final: Result) -> None:
         """`--drain`: what waits behind the turn, once its result is out; it changes nothing of that."""

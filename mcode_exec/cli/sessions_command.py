@@ -15,6 +15,7 @@ from mcode_exec.cli.archive_command import archive, unarchive
 from mcode_exec.cli.btw_command import btw
 from mcode_exec.cli.create_command import create
 from mcode_exec.cli.delete_command import delete
+from mcode_exec.cli.diff_command import diff
 from mcode_exec.cli.edit_last_command import edit_last
 from mcode_exec.cli.export_command import export
 from mcode_exec.cli.flag_types import SESSION_ID, TEXT
@@ -62,6 +63,7 @@ command.add_command(btw)
 command.add_command(rewind)
 command.add_command(edit_last)
 command.add_command(prune)
+command.add_command(diff)
 
 
 @command.command(

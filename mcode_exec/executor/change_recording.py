@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
     from mcode_exec.workspace.programs import Stop
     from mcode_exec.workspace.watching import Found, Watched
+
+T = TypeVar("T")
 
 #: how long the end of a turn may look at the workspace; one that was stopped has less
 AFTER_S = 10.0
@@ -79,9 +81,9 @@ class ChangeRecorder:
         if tool in _FILE_TOOLS:
             path = _absolute(arguments.get("file_path"), self._workspace)
             if path is not None:
-                await _on_thread(lambda stop: watched.before_edit(path, stop))
+                await on_thread(lambda stop: watched.before_edit(path, stop))
         else:
-            await _on_thread(watched.before_command)
+            await on_thread(watched.before_command)
         fault("after-snapshot")
 
     async def _begin(self) -> Watched:
@@ -110,7 +112,7 @@ class ChangeRecorder:
             return _NOTHING
         limit_s = AFTER_STOPPED_S if is_stopped else AFTER_S
         try:
-            found = await _on_thread(lambda stop: watched.compare(limit_s, stop))
+            found = await on_thread(lambda stop: watched.compare(limit_s, stop))
         except (OSError, TimeoutError) as error:
             return _unknown(f"the workspace could not be looked at: {error}")
         fault("after-second-snapshot")
@@ -158,7 +160,7 @@ class ChangeRecorder:
 
     async def _keep(self, ended: TurnChanges, found: Found) -> None:
         runtime, session = self._runtime, self._session
-        data = await _on_thread(lambda _: changed_contents.packed(found.contents))
+        data = await on_thread(lambda _: changed_contents.packed(found.contents))
 
         def check() -> None:
             if not turn_rows.holds_lock(session.id, self._token):
@@ -245,8 +247,11 @@ def _absolute(path: Any, workspace: str) -> str | None:
         return None  # the tool says so itself
 
 
-async def _on_thread(work: Callable[[Stop], Any]) -> Any:
-    """Cancellation: the work is told to stop, and left alone."""
+async def on_thread(work: Callable[[Stop], T]) -> T:
+    """Run blocking work on a thread of its own.
+
+    Cancellation: the work is told to stop, and left alone.
+    """
     from mcode_exec.tools.threads import in_thread
     from mcode_exec.workspace.programs import Stop
 

@@ -23,6 +23,8 @@ from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import SchemaMigrations, Sessions, TurnReceipts, dicts, tuples
 from mcode_exec.store.tables import TurnChanges as Rows
 
+#: changes are kept for 7 days; source: session-system notes, storage retention
+KEPT_MS = 7 * 86_400_000
 _MAX_BYTES = 64 * 1024 * 1024  # of the changes of one turn, unpacked
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(tuple[FileChange, ...])
@@ -218,7 +220,24 @@ def turns_named(session_id: str, prefix: str) -> list[str]:
     return [turn_id for (turn_id,) in tuples(query.limit(2))]
 
 
-def kept_since_ms() -> int:
+def horizon_ms(now_ms: int) -> int:
+    """Changes of turns that were accepted before this are not kept."""
+    return max(now_ms - KEPT_MS, _kept_since_ms())
+
+
+def without_row(turn_ids: Sequence[str], before_ms: int) -> list[str]:
+    """Those of the turns that have no row and were accepted before an instant."""
+    found = []
+    for turn_id in turn_ids:
+        query = TurnReceipts.select(TurnReceipts.accepted_ms).where(TurnReceipts.turn_id == turn_id)
+        accepted_ms = next((at_ms for (at_ms,) in tuples(query)), 0)
+        is_there = Rows.select().where(Rows.turn_id == turn_id).exists()
+        if not is_there and accepted_ms < before_ms:
+            found.append(turn_id)
+    return found
+
+
+def _kept_since_ms() -> int:
     """When this store began to keep changes."""
     query = SchemaMigrations.select(SchemaMigrations.applied_ms).where(
         SchemaMigrations.name.endswith("_changes")
