@@ -19,7 +19,7 @@ from contextlib import suppress
 import msgspec
 from msgspec import Struct
 
-from mcode_exec.paths import DIR_MODE, open_regular, private_open
+from mcode_exec.paths import make_private_dir, open_regular, private_open
 from mcode_exec.sessions.layout import history_paths
 
 #: of one content, unpacked
@@ -84,8 +84,9 @@ def write_pack(sessions_dir: str, relative_dir: str, turn_id: str, data: bytes) 
         with suppress(FileNotFoundError):
             os.unlink(path)
         return
-    with suppress(FileExistsError):
-        os.mkdir(os.path.dirname(path), DIR_MODE)
+    directory = os.path.dirname(path)
+    os.stat(os.path.dirname(directory))
+    make_private_dir(directory)
     temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
     descriptor = private_open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:

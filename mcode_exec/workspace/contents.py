@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Set
 
-from mcode_exec.paths import make_private_dir
+from mcode_exec.paths import make_private_dir, private_open
 
 #: left free for everything else
 _KEPT_FREE_BYTES = 32 * 1024 * 1024
@@ -50,7 +50,7 @@ class Contents:
         if room.f_bavail * room.f_frsize < _KEPT_FREE_BYTES + len(data):
             return False
         temporary = f"{path}.{os.getpid()}-{os.urandom(4).hex()}"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = private_open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             try:
                 view = memoryview(zlib.compress(data, _LEVEL))
