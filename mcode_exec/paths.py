@@ -172,6 +172,20 @@ def is_kept(path: str, data: str) -> bool:
     )
 
 
+def own_files(data: str, *, but: str) -> tuple[str, ...]:
+    """What mcode keeps in a data directory, real paths; not what `but`, a directory, is in: worktrees are there too."""
+    database = database_file(data)
+    places = (
+        *(database + suffix for suffix in ("", "-wal", "-shm", "-journal", ".lock")),
+        catalogue_file(data),
+        run_dir(data),
+        sessions_dir(data),
+        changes_dir(data),
+        worktrees_dir(data),
+    )
+    return tuple(real for place in places if not is_inside(but, real := os.path.realpath(place)))
+
+
 def catalogue_file(data: str) -> str:
     """What `mcode models --refresh` has fetched."""
     return os.path.join(data, "catalogue.json.gz")

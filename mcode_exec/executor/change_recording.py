@@ -205,8 +205,8 @@ def shown_path(path: bytes) -> str:
     return valid(path.decode("utf-8", "replace"))
 
 
-def own_paths(invocation: Invocation, *own: str) -> tuple[str, ...]:
-    """Absolute paths that mcode itself writes in a run: `own`, and the outputs that the command line names."""
+def own_paths(invocation: Invocation, workspace: str, data: str, temp_dir: str) -> tuple[str, ...]:
+    """Absolute paths that mcode itself writes in a run: its own, and the outputs that the command line names."""
     outputs = (
         invocation.events_file,
         invocation.output_file,
@@ -215,7 +215,8 @@ def own_paths(invocation: Invocation, *own: str) -> tuple[str, ...]:
         invocation.record,
         invocation.diagnostics_dir,
     )
-    return (*own, *(os.path.realpath(path) for path in outputs if path and path != "-"))
+    named = (os.path.realpath(path) for path in outputs if path and path != "-")
+    return (*paths.own_files(data, but=workspace), temp_dir, *named)
 
 
 def _unknown(reason: str | None) -> FileChanges:

@@ -94,9 +94,14 @@ async def prune_sessions(data_dir: str | None, env: Mapping[str, str], asked: As
         )
         gone: list[str] = []
         try:
-            return await _prune_all(runtime, asked, wanted, redactor, told, gone)
+            has_more = await _prune_all(runtime, asked, wanted, redactor, told, gone)
         finally:
             await search_index.forget(runtime.store, gone)
+        if not has_more and not asked.dry_run:
+            from mcode_exec.executor.change_retention import prune_changes
+
+            await prune_changes(runtime)
+        return has_more
 
 
 async def _prune_all(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mcode_exec import paths
 from mcode_exec.executor.change_chains import Chain, chains
 from mcode_exec.executor.change_packs import TurnPacks
 from mcode_exec.executor.change_recording import on_thread, shown_path
@@ -91,12 +92,12 @@ async def _replace(
     conflicts = await on_thread(lambda _: plan.conflicts())
     if conflicts and not force:
         return Replaced(is_done=False, conflicts=conflicts)
-    paths, kept = await on_thread(lambda _: plan.replace(force=force))
+    done, kept = await on_thread(lambda _: plan.replace(force=force))
     fault("after-replace")
     known = [turn.turn_id for turn in plan.turns]
     at_ms = runtime.clock.now_ms() if reverts else None
     await runtime.store.write(lambda: change_rows.set_reverted(known, at_ms))
-    return Replaced(is_done=True, paths=paths, conflicts=(*plan.unknown, *kept))
+    return Replaced(is_done=True, paths=done, conflicts=(*plan.unknown, *kept))
 
 
 async def _planned(runtime: Runtime, session: Session, turn_ids: Sequence[str], *, reverts: bool) -> _Plan:
@@ -112,7 +113,8 @@ async def _planned(runtime: Runtime, session: Session, turn_ids: Sequence[str], 
     turns.sort(key=lambda turn: (turn.begun_ms, turn.turn_id))
     missing = await runtime.store.read(read_missing)
     packs = TurnPacks(runtime.sessions_dir, session.history_relative_dir, [turn.turn_id for turn in turns])
-    return _Plan(session, turns, missing, packs, reverts=reverts)
+    worktrees = paths.worktrees_dir(runtime.data)
+    return _Plan(session, turns, missing, packs, worktrees=worktrees, reverts=reverts)
 
 
 class _Plan:
@@ -125,6 +127,7 @@ class _Plan:
         missing: Sequence[str],
         packs: TurnPacks,
         *,
+        worktrees: str,
         reverts: bool,
     ) -> None:
         self.turns = [turn for turn in turns if (turn.reverted_ms is None) == reverts]
@@ -143,7 +146,9 @@ class _Plan:
         )
         self._by_workspace: dict[str, list[Chain]] = {}
         for chain in chains(self.turns):
-            place = chain.workspace if os.path.isdir(chain.workspace) else session.workspace
+            # a workspace may have been moved; a worktree that is gone is nowhere else
+            is_moved = not os.path.isdir(chain.workspace) and not paths.is_inside(chain.workspace, worktrees)
+            place = session.workspace if is_moved else chain.workspace
             self._by_workspace.setdefault(place, []).append(chain)
 
     def conflicts(self) -> tuple[FileConflict, ...]:

@@ -91,11 +91,13 @@ class TurnRun:
         self._changes = ChangeRecorder(
             runtime,
             session=self._session,
-            workspace=prepared.choice.workspace,
+            workspace=prepared.choice.directory,
             turn_id=self._turn_id,
             lease_token=accepted.lease_token,
             patience=self._patience,
-            own_paths=own_paths(invocation, runtime.data, self._surroundings.temp_dir),
+            own_paths=own_paths(
+                invocation, prepared.choice.directory, runtime.data, self._surroundings.temp_dir
+            ),
         )
         self._supervisor = Supervisor(
             store=runtime.store,

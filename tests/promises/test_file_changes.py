@@ -226,3 +226,19 @@ def test_two_sessions_in_one_workspace_do_not_claim_each_others_edits(mcode: Mco
     assert found["shared"] is True
     assert "theirs.txt" not in found["paths"]
     assert "maybe.txt" in found["paths"]
+
+
+def test_a_turn_in_a_worktree_is_followed_there(mcode: Mcode, peer: Peer) -> None:
+    (mcode.workspace / "a.txt").write_text("a\n")
+    make_repository(mcode.workspace)
+    found = changes_of(mcode, peer, call("bash", {"command": "echo b > b.txt"}), flags=("--worktree",))
+    assert found["paths"] == ["b.txt"]
+    session = mcode.query("SELECT id FROM sessions")[0]["id"]
+    assert "+b" in mcode.run("sessions", "diff", session, "--patch").check().out
+
+
+def test_a_data_directory_in_the_workspace_is_not_the_turns(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "echo x > x.txt"}), say("done"))
+    inside = ("--data-dir", str(mcode.workspace / "kept"))
+    found = mcode.exec("go", *JSON, *inside).check().result["fileChanges"]
+    assert found["paths"] == ["x.txt"]
