@@ -170,9 +170,8 @@ def busy_workspaces() -> list[str]:
         Rows.select(Rows.workspace)
         .join(TurnReceipts, on=(TurnReceipts.turn_id == Rows.turn_id))
         .where(Rows.ended_ms.is_null() & TurnReceipts.settled_ms.is_null())
-        .distinct()
     )
-    return [workspace for (workspace,) in tuples(query)]
+    return list({workspace for (workspace,) in tuples(query)})
 
 
 class Old(Struct, frozen=True):

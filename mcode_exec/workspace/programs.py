@@ -10,7 +10,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from msgspec import Struct
@@ -64,6 +65,18 @@ def find_program(name: str) -> str | None:
     return None
 
 
+@contextmanager
+def _stdin(given: bytes | None) -> Iterator[int]:
+    """What is given as an open file: communicate() forgets an input that its first time-out cuts off."""
+    if given is None:
+        yield subprocess.DEVNULL
+        return
+    with open(os.memfd_create("stdin"), "w+b") as file:
+        file.write(given)
+        file.seek(0)
+        yield file.fileno()
+
+
 def run_program(
     arguments: Sequence[str],
     *,
@@ -80,23 +93,25 @@ def run_program(
     Raises: OSError when it cannot be started.
     """
     deadline_s = time.monotonic() + limit_s
-    with subprocess.Popen(
-        arguments,
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        cwd=cwd,
-        env={**{name: value for name, value in os.environ.items() if name in _PASSED}, **(env or {})},
-        # not start_new_session: a child in our own session is never taken for a stray of a command
-        process_group=0,
-    ) as process:
+    with (
+        _stdin(given) as stdin,
+        subprocess.Popen(
+            arguments,
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env={**{name: value for name, value in os.environ.items() if name in _PASSED}, **(env or {})},
+            # not start_new_session: a child in our own session is never taken for a stray of a command
+            process_group=0,
+        ) as process,
+    ):
         while True:
             # without anyone to stop it there is nothing to look up for
             slice_s = limit_s if stop is None else _POLL_S
             try:
-                stdout, stderr = process.communicate(given, timeout=slice_s)
+                stdout, stderr = process.communicate(timeout=slice_s)
             except subprocess.TimeoutExpired:
-                given = None  # it goes on being written
                 if time.monotonic() < deadline_s and not (stop is not None and stop.is_set):
                     continue
                 process.kill()

@@ -16,6 +16,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 import msgspec
 from msgspec import Struct, structs
@@ -226,6 +227,8 @@ class _Reader:
                 elif status.st_size <= self._left_bytes and time.monotonic() < until_s:
                     seen = self._with_content(seen, beneath)
                 files.append(self._marked_young(seen))
+        with suppress(OSError):  # a full disk: what they held is not known
+            self._contents.flush()
         return files
 
     def _blobs(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer
-from tests.support.steps import call, say
+from tests.support.steps import call, say, status
 
 JSON = ("--output-format", "json", "--permission", "off")
 
@@ -242,3 +242,28 @@ def test_a_data_directory_in_the_workspace_is_not_the_turns(mcode: Mcode, peer: 
     inside = ("--data-dir", str(mcode.workspace / "kept"))
     found = mcode.exec("go", *JSON, *inside).check().result["fileChanges"]
     assert found["paths"] == ["x.txt"]
+
+
+@pytest.mark.parametrize("ending", ["limit", "timeout", "failed"])
+def test_a_turn_that_is_not_answered_tells_what_it_has_changed(mcode: Mcode, peer: Peer, ending: str) -> None:
+    made = call("bash", {"command": "echo x > x.txt"})
+    if ending == "limit":
+        peer.script(made)
+        run = mcode.exec("go", *JSON, "--max-steps", "1").check(7)
+    elif ending == "timeout":
+        peer.script(call("bash", {"command": "echo x > x.txt; sleep 60"}))
+        run = mcode.exec("go", *JSON, "--timeout", "4s").check(6)
+    else:
+        peer.script(made, status(400, {"error": {"message": "no"}}))
+        run = mcode.exec("go", *JSON).check(4)
+    assert run.result["fileChanges"]["paths"] == ["x.txt"]
+    assert run.result["fileChanges"]["gap"] == "none"
+
+
+def test_a_full_answer_of_a_replay_has_run_nothing(mcode: Mcode, peer: Peer) -> None:
+    recorded = mcode.root / "rec"
+    changes_of(mcode, peer, call("bash", {"command": "echo x > x.txt"}), flags=("--record", str(recorded)))
+    (mcode.workspace / "x.txt").unlink()
+    mcode.configure(tables=f'[providers.tape]\napi = "replay"\npath = "{recorded}"')
+    run = mcode.exec("go", *JSON, "--model", "tape/big-1").check()
+    assert run.result["fileChanges"]["files"] == 0

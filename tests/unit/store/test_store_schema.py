@@ -14,6 +14,7 @@ import pytest
 from mcode_exec.clock import SystemClock
 from mcode_exec.records.finding import SessionFilter
 from mcode_exec.store import (
+    change_rows,
     listing_rows,
     message_rows,
     migrations,
@@ -131,6 +132,14 @@ def queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "locks", lambda: turn_rows.page_locks("s", 1000)
     yield "newest receipts", lambda: turn_rows.newest_receipts("s", None, 50)
     yield "receipts before", lambda: turn_rows.newest_receipts("s", 5, 50)
+    yield "changes", lambda: change_rows.find_changes("t")
+    yield "changes of a session", lambda: change_rows.changes_of_session("s", 10)
+    yield "turns beside", lambda: change_rows.beside("t", 5)
+    yield "busy workspaces", change_rows.busy_workspaces
+    yield "old changes", lambda: change_rows.old_changes(5, 250)
+    yield "count of old changes", lambda: change_rows.count_old(5)
+    yield "turns without changes", lambda: change_rows.without_row(["t"], 5)
+    yield "named turns of a session", lambda: change_rows.turns_named("s", "turn_")
     yield "receipt", lambda: turn_rows.find_receipt("t")
     yield "request", lambda: turn_rows.find_request("scope", "id")
     yield from queue_queries()

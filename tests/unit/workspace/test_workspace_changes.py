@@ -18,7 +18,7 @@ from mcode_exec.workspace.contents import Contents, digest_of
 from mcode_exec.workspace.followed import MAX_PLAIN_FILES, NotFollowedError, list_followed
 from mcode_exec.workspace.line_matching import count_changes, matching_blocks, split_lines
 from mcode_exec.workspace.patches import Side, file_patch
-from mcode_exec.workspace.programs import Stop
+from mcode_exec.workspace.programs import Stop, run_program
 from mcode_exec.workspace.replacing import Wanted, check, replace
 from mcode_exec.workspace.snapshot import Snapshot
 from mcode_exec.workspace.watching import Found, Watched
@@ -79,6 +79,12 @@ def age(work: Path) -> None:
     for path in work.rglob("*"):
         if ".git" not in path.parts and path.is_file():
             os.utime(path, (1_600_000_000, 1_600_000_000))
+
+
+def test_a_program_gets_all_that_is_given_however_slowly_it_reads() -> None:
+    given = b"x" * 300_000
+    result = run_program(["sh", "-c", "sleep 0.3; wc -c"], cwd="/", limit_s=20, stop=Stop(), given=given)
+    assert (result.exit_code, result.stdout.strip()) == (0, b"300000")
 
 
 def test_a_submodule_and_a_checkout_inside_are_followed(work: Path, tmp_path: Path) -> None:
@@ -160,6 +166,7 @@ def test_a_repository_that_is_removed_or_made_changes_no_file(work: Path) -> Non
     (work / "ignored" / "x").write_text("x\n")
     (work / "a.txt").write_text("a\n")
     commit(work)
+    time.sleep(0.2)  # what is younger than a tick of the clock may be new
     turn = after_command(work)
     time.sleep(0.1)
     subprocess.run(["rm", "-r", work / ".git"], check=True)
@@ -232,6 +239,7 @@ def test_torn_snapshots_and_contents_read_as_not_there(work: Path, tmp_path: Pat
     assert snapshot_files.load_latest(changes, str(work)) is None
     contents = Contents(str(tmp_path / "c"))
     contents.put(b"data", digest_of(b"data"))
+    contents.flush()
     (file,) = (one for one in (tmp_path / "c").rglob("*") if one.is_file())
     assert contents.get(digest_of(b"data"), 100) == b"data"
     file.write_bytes(b"other")
@@ -245,7 +253,7 @@ def test_what_no_snapshot_names_goes_once_it_is_old(work: Path, tmp_path: Path) 
     (work / "a").write_text("newer")
     after_command(work)
     contents = snapshot_files.contents_of(changes, str(work))
-    for path in Path(changes).rglob("contents/*/*"):
+    for path in Path(changes).rglob("contents/**/*"):
         os.utime(path, (1, 1))
     snapshot_files.clean(changes, unused_s=1e6, most=10, busy=[str(work)])
     assert contents.has(digest_of(b"old"))
@@ -253,6 +261,32 @@ def test_what_no_snapshot_names_goes_once_it_is_old(work: Path, tmp_path: Path) 
     assert (contents.has(digest_of(b"old")), contents.has(digest_of(b"newer"))) == (False, True)
     assert snapshot_files.clean(changes, unused_s=-1, most=10, busy=[]) == 1
     assert not os.listdir(Path(changes) / "workspaces")
+
+
+def test_many_contents_are_batches_and_what_is_not_named_goes(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    contents = Contents(str(directory))
+    data = {digest_of(b"%d" % number): b"%d" % number for number in range(100)}
+    for digest, one in data.items():
+        assert contents.put(one, digest)
+    assert contents.get(digest_of(b"7"), 10) == b"7"
+    assert not list(directory.iterdir())  # nothing for others yet
+    contents.flush()
+    (batch,) = directory.iterdir()
+    assert batch.stat().st_mode & 0o777 == 0o600
+    fresh = Contents(str(directory))
+    assert all(fresh.get(digest, 10) == one for digest, one in data.items())
+    assert fresh.put(b"7", digest_of(b"7"))  # it is there
+    fresh.flush()
+    os.utime(batch, (1, 1))
+    assert fresh.sweep(data.keys()) == 0
+    assert fresh.sweep({digest_of(b"7")}) == 99
+    assert (fresh.has(digest_of(b"8")), fresh.get(digest_of(b"7"), 10)) == (False, b"7")
+    batch.write_bytes(batch.read_bytes()[:-1])
+    assert Contents(str(directory)).get(digest_of(b"7"), 10) is None
+    os.utime(batch, (1, 1))
+    Contents(str(directory)).sweep(frozenset())
+    assert not list(directory.iterdir())
 
 
 SEED = 20
