@@ -22,7 +22,15 @@ _COLUMNS = {
 }
 
 
-@click.command("diff", short_help="Files that a session changed.")
+@click.command(
+    "diff",
+    short_help="Files that a session changed.",
+    epilog="""\b
+Examples:
+  mcode sessions diff mvs_1a2b3c4d --stat
+  mcode sessions diff mvs_1a2b3c4d --turn turn_1b54 --patch | git apply -R      takes one turn back
+  mcode sessions diff mvs_1a2b3c4d --output-format json | jq -r '.files[].path'""",
+)
 @click.argument("session", type=SESSION_ID)
 @click.option("--turn", metavar="TURN", type=Key(), help="Only this turn's (an id, or its unique beginning).")
 @click.option("--stat", is_flag=True, help="A line a file with a bar, and the sums.")
@@ -33,11 +41,6 @@ def diff(
     session: str, turn: str | None, stat: bool, patch: bool, output_format: str, data_dir: str | None
 ) -> int:
     """Which files the turns of SESSION changed, by edits and by commands, all turns taken together.
-
-    \b
-    mcode sessions diff ID --stat
-    mcode sessions diff ID --turn turn_1b54 --patch | git apply -R
-    mcode sessions diff ID --output-format json | jq -r '.files[].path'
 
     What a turn changed is kept for 7 days. What is not known of it is said on stderr, and in `turns` of json.
     """

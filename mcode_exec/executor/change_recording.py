@@ -7,6 +7,7 @@ takes place on a thread of its own, within limits; nothing of it fails a turn.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,9 +33,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: how long the end of a turn may look at the workspace; one that was stopped has less
+#: how long a look may hold up the first command, and how long the end of a turn; of one that was stopped less
+BEFORE_S = 10.0
 AFTER_S = 10.0
 AFTER_STOPPED_S = 1.5
+#: what is allowed beyond the limits that the looks keep themselves
+_GRACE_S = 5.0
 #: tools that change no file; of any other everything is expected
 _HARMLESS = frozenset({"read", "glob", "grep", "list", "todo_write"})
 _FILE_TOOLS = frozenset({"write", "edit"})
@@ -66,6 +70,8 @@ class ChangeRecorder:
         self._patience = patience
         self._own_paths = own_paths
         self._watched: Watched | None = None
+        #: a look has not come back: a file system that does not answer
+        self._is_hung = False
         self._row: TurnChanges | None = None
 
     async def before(self, tool: str, arguments: Mapping[str, Any]) -> None:
@@ -77,14 +83,21 @@ class ChangeRecorder:
             return
         if self._watched is None:
             self._watched = await self._begin()
-        watched = self._watched
-        if tool in _FILE_TOOLS:
-            path = _absolute(arguments.get("file_path"), self._workspace)
-            if path is not None:
-                await on_thread(lambda stop: watched.before_edit(path, stop))
-        else:
-            await on_thread(watched.before_command)
+        if not self._is_hung:
+            try:
+                async with asyncio.timeout(BEFORE_S + _GRACE_S):
+                    await self._look(self._watched, tool, arguments)
+            except TimeoutError:
+                self._is_hung = True
         fault("after-snapshot")
+
+    async def _look(self, watched: Watched, tool: str, arguments: Mapping[str, Any]) -> None:
+        if tool not in _FILE_TOOLS:
+            await on_thread(lambda stop: watched.before_command(BEFORE_S, stop))
+            return
+        path = _absolute(arguments.get("file_path"), self._workspace)
+        if path is not None:
+            await on_thread(lambda stop: watched.before_edit(path, stop))
 
     async def _begin(self) -> Watched:
         from mcode_exec.workspace.watching import Watched
@@ -111,10 +124,15 @@ class ChangeRecorder:
         if watched is None or row is None:
             return _NOTHING
         limit_s = AFTER_STOPPED_S if is_stopped else AFTER_S
+        if self._is_hung:
+            return _unknown("the workspace does not answer")
         try:
-            found = await on_thread(lambda stop: watched.compare(limit_s, stop))
-        except (OSError, TimeoutError) as error:
-            return _unknown(f"the workspace could not be looked at: {error}")
+            async with asyncio.timeout(limit_s + (0.5 if is_stopped else _GRACE_S)):
+                found = await on_thread(lambda stop: watched.compare(limit_s, stop))
+        except TimeoutError:
+            return _unknown(f"looking at the workspace takes longer than {limit_s:g} s")
+        except OSError as error:
+            return _unknown(f"the workspace cannot be looked at: {error.strerror or error}")
         fault("after-second-snapshot")
         ended = structs.replace(
             row,

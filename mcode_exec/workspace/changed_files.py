@@ -58,13 +58,16 @@ def changed_files(
     sides.fetch(pairs, MAX_KEPT_BYTES)
     maker = _Maker(sides, by_tool, ignores_mode=after.ignores_mode)
     changes: list[FileChange] = []
-    for number, pair in enumerate(pairs):
-        if len(changes) == MAX_CHANGES:
-            return Changed(changes, maker.contents, len(pairs) - number)
-        change = maker.make(pair)
-        if change is not None:
-            changes.append(change)
-    return Changed(changes, maker.contents, 0)
+    left_out = 0
+    for pair in pairs:
+        if len(changes) == MAX_CHANGES and (pair.before is None or pair.after is None):
+            left_out += 1
+        elif (change := maker.make(pair)) is not None:
+            if len(changes) < MAX_CHANGES:
+                changes.append(change)
+            else:
+                left_out += 1
+    return Changed(changes, maker.contents, left_out)
 
 
 class _Maker:

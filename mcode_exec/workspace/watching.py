@@ -10,6 +10,7 @@ it was first looked at counts as one whose earlier content is not known.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,9 +26,6 @@ from mcode_exec.workspace.followed import NotFollowedError, is_listed
 from mcode_exec.workspace.programs import Stop
 from mcode_exec.workspace.snapshot import Seen, Snapshot
 
-#: how long a snapshot before a command may hold it up
-BEFORE_S = 10.0
-
 
 class Found(Struct, frozen=True, kw_only=True):
     """What became of the workspace."""
@@ -40,10 +38,11 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 class Watched:
-    """The workspace of one turn.  One call at a time."""
+    """The workspace of one turn.  One call after the other, those that were told to stop included."""
 
     def __init__(self, workspace: str, changes_dir: str, excluded: Iterable[str]) -> None:
         """`excluded`: paths of mcode's own, whose changes are no doing of the turn."""
+        self._turnstile = threading.Lock()
         self._workspace = workspace
         self._changes_dir = changes_dir
         self._excluded = tuple(excluded)
@@ -60,10 +59,13 @@ class Watched:
         self._by_tool: set[bytes] = set()
         self._outside: set[str] = set()
 
-    def before_command(self, stop: Stop) -> None:
+    def before_command(self, limit_s: float, stop: Stop) -> None:
         """Look at the workspace, unless that was done."""
-        if self._has_commands:
-            return
+        with self._turnstile:
+            if not self._has_commands:
+                self._look(limit_s, stop)
+
+    def _look(self, limit_s: float, stop: Stop) -> None:
         self._latest = snapshot_files.load_latest(self._changes_dir, self._workspace)
         try:
             self._before = snapshot.take(
@@ -71,11 +73,13 @@ class Watched:
                 self._contents,
                 earlier=self._latest,
                 excluded=self._excluded,
-                limit_s=BEFORE_S,
+                limit_s=limit_s,
                 stop=stop,
             )
         except (NotFollowedError, TimeoutError, OSError) as error:
-            self._unfollowed = _why(error, BEFORE_S)
+            if stop.is_set:
+                return  # the turn ends: there will be no command
+            self._unfollowed = _why(error, limit_s)
         else:
             self._before_paths = frozenset(seen.path for seen in self._before.files)
             self._save(self._before)
@@ -89,6 +93,10 @@ class Watched:
 
     def before_edit(self, path: str, stop: Stop) -> None:
         """Look at the file that an edit names (absolute), unless that was done."""
+        with self._turnstile:
+            self._look_at(path, stop)
+
+    def _look_at(self, path: str, stop: Stop) -> None:
         real = os.path.realpath(path)
         relative = self._relative(real)
         if relative is None:
@@ -122,6 +130,10 @@ class Watched:
 
     def compare(self, limit_s: float, stop: Stop) -> Found:
         """What differs now.  May be asked again, when the turn has gone on.  Raises: OSError, TimeoutError."""
+        with self._turnstile:
+            return self._compare(limit_s, stop)
+
+    def _compare(self, limit_s: float, stop: Stop) -> Found:
         unknown = self._unfollowed
         after: Snapshot | None = None
         if self._before is not None:

@@ -14,6 +14,7 @@ import pytest
 from mcode_exec.records.change import FileState
 from mcode_exec.workspace import snapshot, snapshot_files
 from mcode_exec.workspace.beneath import Beneath
+from mcode_exec.workspace.changed_files import MAX_CHANGES
 from mcode_exec.workspace.contents import Contents, digest_of
 from mcode_exec.workspace.followed import MAX_PLAIN_FILES, NotFollowedError, list_followed
 from mcode_exec.workspace.line_matching import count_changes, matching_blocks, split_lines
@@ -61,7 +62,7 @@ def watched(work: Path) -> Watched:
 
 def after_command(work: Path) -> Watched:
     found = watched(work)
-    found.before_command(Stop())
+    found.before_command(30, Stop())
     return found
 
 
@@ -198,6 +199,59 @@ def test_a_workspace_that_is_itself_ignored_is_followed(work: Path) -> None:
     turn = after_command(work / "inner")
     (work / "inner" / "a").write_text("bb\n")
     assert names(turn.compare(10, Stop())) == ["a"]
+
+
+def test_of_a_turn_that_is_stopped_before_its_command_nothing_is_missing(work: Path) -> None:
+    (work / "a").write_text("a\n")
+    turn = watched(work)
+    turn.before_edit(str(work / "a"), Stop())
+    (work / "a").write_text("b\n")
+    stop = Stop()
+    stop.set()
+    turn.before_command(30, stop)
+    found = turn.compare(10, Stop())
+    assert (names(found), found.gap) == (["a"], "none")
+
+
+def test_where_time_runs_out_what_edits_named_is_known(work: Path) -> None:
+    (work / "a").write_text("a\n")
+    turn = watched(work)
+    turn.before_command(0, Stop())
+    turn.before_edit(str(work / "a"), Stop())
+    (work / "a").write_text("b\n")
+    (work / "by-command").write_text("x\n")
+    found = turn.compare(10, Stop())
+    assert (names(found), found.gap) == (["a"], "some")
+    again = after_command(work)
+    (work / "a").write_text("c\n")
+    assert again.compare(0, Stop()).gap == "all"
+
+
+def test_a_workspace_below_the_root_of_its_repository(work: Path) -> None:
+    (work / "inner").mkdir()
+    for name in ("inner/a.txt", "inner/gone.txt", "outer.txt"):
+        (work / name).write_text(name + "\n")
+    commit(work)
+    age(work)
+    git(work, "status")
+    turn = after_command(work / "inner")
+    (work / "inner" / "gone.txt").unlink()
+    (work / "inner" / "new.txt").write_text("n\n")
+    (work / "outer.txt").write_text("not in the workspace\n")
+    found = turn.compare(10, Stop())
+    assert names(found) == ["gone.txt", "new.txt"]
+    assert digest_of(b"inner/gone.txt\n") in found.contents
+
+
+def test_more_files_than_are_kept_are_counted(work: Path) -> None:
+    commit_me = work / "a"
+    commit_me.write_text("a")
+    commit(work)
+    turn = after_command(work)
+    for number in range(MAX_CHANGES + 3):
+        (work / f"{number:06}").write_text(f"{number}\n")
+    found = turn.compare(30, Stop())
+    assert (len(found.changes), found.gap, found.reason) == (MAX_CHANGES, "some", "3 more files changed")
 
 
 def test_too_many_files_are_not_followed(work: Path) -> None:
