@@ -17,6 +17,8 @@ _ITEM_PREFIX = re.compile(r"qi_[0-9a-f]{8,32}")
 _MESSAGE_PREFIX = re.compile(r"msg-(user-v1-)?[0-9a-f]{8,64}")
 _USER_MESSAGE = "msg-user-v1-"
 _SESSION_PREFIX = re.compile(r"mvs_[0-9a-f]{8,32}")
+#: what another program calls a session: no path, no option, nothing that acts on a terminal
+_ALIAS = re.compile(r"(?!mvs_)[A-Za-z0-9][A-Za-z0-9_-]{7,127}")
 
 
 def _uuid_hex() -> str:
@@ -105,6 +107,33 @@ def copied_turn_id(session_id: str, turn_id: str) -> str:
     return "turn_" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
 
 
+def imported_session_id(origin: str, source_id: str) -> str:
+    """The id of the session that is made of another program's: the same however often it is imported."""
+    return "mvs_" + _digest(f"import\0{origin}\0{source_id}")[:32]
+
+
+def imported_turn_id(session_id: str, key: str) -> str:
+    """The turn that `key`, the source's id of what began it, makes in an imported session."""
+    digits = _digest(f"{session_id}\0turn\0{key}")
+    return "turn_" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
+
+
+def imported_message_id(session_id: str, key: str) -> str:
+    """An assistant or tool message that the source calls `key`."""
+    return "msg-" + _digest(f"{session_id}\0message\0{key}")[:32]
+
+
+def imported_call_id(session_id: str, key: str) -> str:
+    """A tool call that the source calls `key`."""
+    return "call_" + _digest(f"{session_id}\0call\0{key}")[:24]
+
+
+def _digest(text: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def is_session_id(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
 
@@ -120,6 +149,11 @@ def is_call_id(text: str) -> bool:
 def is_session_prefix(text: str) -> bool:
     """Whether `text` may name a session: `mvs_` and at least 8 of its 32 hex digits."""
     return _SESSION_PREFIX.fullmatch(text) is not None
+
+
+def is_alias(text: str) -> bool:
+    """Whether `text` may be what another program calls a session, or at least 8 characters of it."""
+    return _ALIAS.fullmatch(text) is not None
 
 
 def is_item_prefix(text: str) -> bool:

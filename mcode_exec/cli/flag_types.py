@@ -121,14 +121,14 @@ class Label(click.ParamType):  # type: ignore[type-arg]
 
 
 class SessionId(click.ParamType):  # type: ignore[type-arg]
-    """A session id or a prefix of one."""
+    """A session id or a prefix of one, ours or that of the program a session was imported from."""
 
     name = "id"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from mcode_exec.ids import is_session_prefix
+        from mcode_exec.ids import is_alias, is_session_prefix
 
-        if not is_session_prefix(value):
+        if not is_session_prefix(value) and not is_alias(value):
             self.fail(f"{value!r} is no session id: mvs_ and 8 to 32 hex digits.", param, ctx)
         return str(value)
 

@@ -1,4 +1,4 @@
-"""`mcode sessions`: list, search, show, watch, export, verify, fork and delete what is kept.
+"""`mcode sessions`: list, search, show, watch, export, import, verify, fork and delete what is kept.
 
 Reads through executor/inspect and renders; it changes nothing but what
 `verify --repair` is asked to set aside.  What does more is a module of its own.
@@ -21,11 +21,11 @@ from mcode_exec.cli.export_command import export
 from mcode_exec.cli.flag_types import SESSION_ID, TEXT
 from mcode_exec.cli.fork_command import fork
 from mcode_exec.cli.history_command import history
+from mcode_exec.cli.import_command import import_
 from mcode_exec.cli.label_command import label
 from mcode_exec.cli.list_options import await_result, data_dir, emit, list_format, notice
 from mcode_exec.cli.prune_command import prune
 from mcode_exec.cli.rename_command import rename
-from mcode_exec.cli.restore_command import import_
 from mcode_exec.cli.rewind_command import rewind
 from mcode_exec.cli.search_command import search
 from mcode_exec.cli.session_filters import flags_of, page_limit, session_filters

@@ -8,12 +8,12 @@ from functools import partial
 from msgspec import Struct
 
 from mcode_exec.errors import SessionError
-from mcode_exec.ids import is_session_id, is_session_prefix
+from mcode_exec.ids import is_alias, is_session_id, is_session_prefix
 from mcode_exec.paths import worktrees_dir
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Project, Session
 from mcode_exec.sessions.layout import history_paths
-from mcode_exec.store import message_rows, session_rows
+from mcode_exec.store import import_rows, message_rows, session_rows
 from mcode_exec.store.database import Store
 
 MAX_PARENTS = 32  # levels; source: session-system notes
@@ -36,6 +36,8 @@ def _named(text: str) -> Session:
         if session is None:
             raise SessionError(f"there is no session {text}; `mcode sessions list --all` shows what there is")
         return session
+    if is_alias(text):
+        return _called(text)
     if not is_session_prefix(text):
         raise SessionError(
             f"{text!r} is no session id: give `mvs_` and 32 hex digits, or at least the first 8 of them"
@@ -53,6 +55,20 @@ def _named(text: str) -> Session:
 def is_internal(session: Session) -> bool:
     """A sub-agent's session or a side conversation: what is run in its place is its public parent."""
     return session.session_kind in ("task", "peek")
+
+
+def _called(alias: str) -> Session:
+    """The imported session that its own program calls `alias`, or by a name that begins so; inside a read."""
+    found = import_rows.sessions_called(alias)
+    if len(found) > 1:
+        raise SessionError(f"several imported sessions are called {alias}…; name one by more of its id")
+    session = session_rows.find_session(found[0]) if found else None
+    if session is None:
+        raise SessionError(
+            f"there is no session {alias}, and none was imported that is called so; "
+            "`mcode sessions list --all` shows what there is"
+        )
+    return session
 
 
 async def find_named(store: Store, text: str) -> Found:

@@ -213,6 +213,17 @@ CREATE INDEX turn_changes_begun ON turn_changes (begun_ms);
 CREATE INDEX turn_changes_ended ON turn_changes (ended_ms);
 """
 
+_M010_IMPORTS = """
+CREATE TABLE session_aliases (
+    name TEXT NOT NULL, session_id TEXT NOT NULL, PRIMARY KEY (name, session_id));
+CREATE INDEX session_aliases_session ON session_aliases (session_id);
+CREATE TABLE imports (
+    session_id TEXT NOT NULL PRIMARY KEY, origin TEXT NOT NULL, source_id TEXT NOT NULL, source TEXT NOT NULL,
+    source_version TEXT, fingerprint TEXT NOT NULL, state TEXT NOT NULL, records INTEGER NOT NULL,
+    settled INTEGER NOT NULL, digest TEXT NOT NULL, history_bytes INTEGER NOT NULL, losses TEXT NOT NULL,
+    at_ms INTEGER NOT NULL);
+"""
+
 #: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
@@ -224,6 +235,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0007_finding", _M007_FINDING),
     ("0008_shares", _M008_SHARES),
     ("0009_changes", _M009_CHANGES),
+    ("0010_imports", _M010_IMPORTS),
 )
 
 VERSION = len(MIGRATIONS)

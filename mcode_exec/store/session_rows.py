@@ -12,10 +12,12 @@ from mcode_exec.store.statement import Statement, Updates
 from mcode_exec.store.tables import (
     ClientRequests,
     Deletions,
+    Imports,
     Messages,
     Operations,
     Projects,
     Repositories,
+    SessionAliases,
     SessionChanges,
     SessionLocks,
     Sessions,
@@ -227,7 +229,7 @@ def delete_rows(session_id: str, limit: int) -> bool:
 
 def delete_session(session: Session, at_ms: int) -> None:
     """Delete what is left of a session, its totals of usage apart; one that was imported leaves its tombstone."""
-    for table in (ClientRequests, SessionLocks, Deletions, Operations, Shares):
+    for table in (ClientRequests, SessionLocks, Deletions, Operations, Shares, SessionAliases, Imports):
         table.delete().where(table.session_id == session.id).execute()
     if session.origin != "local-runtime":
         Tombstones.replace(session_id=session.id, origin=session.origin, at_ms=at_ms).execute()

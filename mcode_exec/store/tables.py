@@ -373,6 +373,45 @@ class Tombstones(Table):
         table_name = "tombstones"
 
 
+class SessionAliases(Table):
+    """What other programs call sessions that were imported from them."""
+
+    name = TextField()
+    session_id = TextField()
+
+    class Meta:
+        table_name = "session_aliases"
+        primary_key = False
+        indexes = ((("name", "session_id"), True), (("session_id",), False))
+
+
+class Imports(Table):
+    """Where an imported session came from, and how much of it was taken."""
+
+    session_id = TextField(primary_key=True)
+    origin = TextField()
+    source_id = TextField()
+    #: the file or directory, for people
+    source = TextField()
+    source_version = TextField(null=True)
+    #: changes with the source
+    fingerprint = TextField()
+    #: `writing` while its rows are being made, then `done`
+    state = TextField()
+    records = IntegerField()
+    #: records before the newest answer, and the digest of their ids: what a later import must begin with
+    settled = IntegerField()
+    digest = TextField()
+    #: size of `messages.jsonl` as it was written; another one: it was changed here
+    history_bytes = BigIntegerField()
+    #: {what: how often} of what could not be taken along
+    losses = TextField()
+    at_ms = BigIntegerField()
+
+    class Meta:
+        table_name = "imports"
+
+
 class Deletions(Table):
     """Who began to delete a session, and what its files said to that; goes with the session."""
 
@@ -464,6 +503,8 @@ ALL_TABLES: tuple[type[Table], ...] = (
     Operations,
     Tombstones,
     Shares,
+    SessionAliases,
+    Imports,
     Prefixes,
     Repositories,
     SchemaMigrations,

@@ -1,0 +1,133 @@
+"""`mcode sessions import`: sessions of other programs are read, and what of them is new is taken in.
+
+One import at a time works on a store.  Each session is for itself: one that
+cannot be read is accounted for and changes nothing for the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from mcode_exec import paths
+from mcode_exec.errors import BusyError, InvocationError, StoreFailedError
+from mcode_exec.executor.taking_in import TakingIn
+from mcode_exec.executor.temporary import HeldDirectory
+from mcode_exec.importers.discovery import places
+from mcode_exec.importers.recognising import sources_in
+from mcode_exec.importers.source import Source, Unusable, UnusableSourceError
+from mcode_exec.records.imported import ImportedSession, Place
+from mcode_exec.records.invocation import Invocation
+from mcode_exec.redaction import Redactor, secret_values
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mcode_exec.records.imported import ForeignSession
+
+Told = Callable[[ImportedSession], None]
+
+
+class _Scratch:
+    """A private directory for copies of databases, made when one is needed."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._directory = HeldDirectory(paths.temp_base(env))
+
+    def __call__(self) -> str:
+        if not self._directory.is_made:
+            self._directory.make()
+        return self._directory.path
+
+    def remove(self) -> None:
+        self._directory.remove()
+
+
+async def import_sessions(
+    data_dir: str | None, env: Mapping[str, str], named: Sequence[str], *, again: bool, told: Told
+) -> None:
+    """Import every session at the paths `named`; `told`: what became of each.
+
+    `again`: sessions that were deleted here come back.
+    Raises: InvocationError for a path that holds none; BusyError while another import runs; StoreFailedError.
+    """
+    from mcode_exec.executor.runtime import Runtime
+
+    wanted = [paths.user_path(path, env, name="the path") for path in named]
+    for path in wanted:
+        if not os.path.lexists(path):
+            raise InvocationError(f"{path} does not exist; name a file or directory that holds sessions")
+    runtime = await Runtime.open(Invocation(run_id="", data_dir=data_dir), dict(env))
+    scratch = _Scratch(env)
+    try:
+        with _Turnstile(runtime.data):
+            taking_in = TakingIn(runtime, Redactor(secret_values(env)), again=again)
+            for path in wanted:
+                await _import_path(path, scratch, taking_in, told)
+    finally:
+        await asyncio.to_thread(scratch.remove)
+        await runtime.close()
+
+
+async def _import_path(path: str, scratch: _Scratch, taking_in: TakingIn, told: Told) -> None:
+    found = sources_in(path, scratch)
+    try:
+        while (source := await asyncio.to_thread(next, found, None)) is not None:
+            try:
+                await _import_source(source, taking_in, told)
+            finally:
+                source.close()
+    except UnusableSourceError as error:
+        raise InvocationError(str(error)) from error
+
+
+async def _import_source(source: Source, taking_in: TakingIn, told: Told) -> None:
+    sessions: Iterator[ForeignSession | Unusable] = source.sessions()
+    while (session := await asyncio.to_thread(next, sessions, None)) is not None:
+        if isinstance(session, Unusable):
+            told(
+                ImportedSession(
+                    origin=session.origin,
+                    source_id=session.source_id,
+                    source=session.source,
+                    outcome="failed",
+                    detail=session.why,
+                )
+            )
+            continue
+        told(await taking_in.take(source, session))
+
+
+class _Turnstile:
+    """Lets one import at a time through; the kernel opens it however that one ends."""
+
+    def __init__(self, data: str) -> None:
+        self._path = os.path.join(data, "import.lock")
+        self._descriptor = -1
+
+    def __enter__(self) -> None:
+        try:
+            self._descriptor = paths.private_open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise BusyError(
+                "another `mcode sessions import` works on this data directory; try again later"
+            ) from None
+        except OSError as error:
+            raise StoreFailedError(f"{self._path} cannot be used: {error.strerror}") from error
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+
+async def discover(env: Mapping[str, str]) -> list[Place]:
+    """What lies at the usual places of other programs: nothing is imported, and no store is opened."""
+    scratch = _Scratch(env)
+    try:
+        return await asyncio.to_thread(lambda: list(places(env, scratch)))
+    finally:
+        scratch.remove()
