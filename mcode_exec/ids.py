@@ -17,8 +17,8 @@ _ITEM_PREFIX = re.compile(r"qi_[0-9a-f]{8,32}")
 _MESSAGE_PREFIX = re.compile(r"msg-(user-v1-)?[0-9a-f]{8,64}")
 _USER_MESSAGE = "msg-user-v1-"
 _SESSION_PREFIX = re.compile(r"mvs_[0-9a-f]{8,32}")
-#: what another program calls a session: no path, no option, nothing that acts on a terminal
-_ALIAS = re.compile(r"(?!mvs_)[A-Za-z0-9][A-Za-z0-9_-]{7,127}")
+#: what another program calls a session: no word, no path, no option, nothing that acts on a terminal
+_ALIAS = re.compile(r"(?!mvs_)(?=.*[0-9_-])[A-Za-z0-9][A-Za-z0-9_-]{7,127}")
 
 
 def _uuid_hex() -> str:
