@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import resource
 import sqlite3
-import subprocess
-import sys
-import tempfile
-import time
 from pathlib import Path
 
+from timing import Row, must_succeed, peak_rss_bytes, timed, world
+
 SESSIONS, PARTS = 1_000, 50_000
+IMPORT_S = 30.0
+PEAK_MIB = 100
 _MS = 1_796_160_000_000
 
 
@@ -67,21 +65,20 @@ def make_store(path: Path, sessions: int = SESSIONS, parts: int = PARTS) -> None
     store.close()
 
 
-def measure() -> dict[str, float]:
-    """Seconds of an import and of the one after it, and the peak of memory in MiB."""
-    with tempfile.TemporaryDirectory() as directory:
-        source = Path(directory, "opencode.db")
+def run(_runs: int) -> list[Row]:
+    """An import, the one after it, and their largest resident size."""
+    with world() as (mcode, _peer):
+        source = mcode.root / "opencode.db"
         make_store(source)
-        env = {**os.environ, "MCODE_HOME": str(Path(directory, "data"))}
-        command = [str(Path(sys.executable).with_name("mcode")), "sessions", "import", str(source)]
-        seconds = []
-        for _ in range(2):
-            started = time.monotonic()
-            subprocess.run([*command, "--output-format", "jsonl"], env=env, check=True, capture_output=True)
-            seconds.append(time.monotonic() - started)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    return {"import s": seconds[0], "again s": seconds[1], "peak MiB": peak}
-
-
-if __name__ == "__main__":
-    sys.stdout.write("".join(f"{name:10} {value:8.2f}\n" for name, value in measure().items()))
+        command = [*mcode.command, "sessions", "import", str(source), "--output-format", "jsonl"]
+        env = mcode.environment()
+        first = must_succeed(timed(command, env=env, cwd=mcode.workspace)).wall_s
+        again = must_succeed(timed(command, env=env, cwd=mcode.workspace)).wall_s
+        env = mcode.environment({"MCODE_HOME": str(mcode.root / "other")})
+        peak = peak_rss_bytes(command, env=env, cwd=mcode.workspace) >> 20
+    what = f"import of {SESSIONS} sessions with {PARTS} parts"
+    return [
+        Row(what, f"{first:.1f} s", f"< {IMPORT_S:.0f} s", first < IMPORT_S),
+        Row(f"{what}: memory", f"{peak} MiB", f"< {PEAK_MIB} MiB", peak < PEAK_MIB),
+        Row("the same once more: nothing new", f"{again:.1f} s", "", None),
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import crowd
 import forks
+import imports
 import large
 import startup
 import steps
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, Callable[[int], list[Row]]] = {
     "crowd": crowd.run,
     "forks": forks.run,
     "turns": turns.run,
+    "imports": imports.run,
 }
 
 

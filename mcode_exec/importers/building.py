@@ -73,11 +73,10 @@ class Transcript:
         self.losses = losses
         self._turn_id = imported_turn_id(session_id, "start")
         self._answer: _Answer | None = None
-        #: how often the key of the newest answer was used
-        self._number = 0
-        self._last_key = ""
-        #: the key of the answer whose usage was told last: it is told once
-        self._billed_key = ""
+        #: how often each key of an answer was used: each time makes records of its own
+        self._numbers: dict[str, int] = {}
+        #: keys of answers whose usage was told: it is told once
+        self._billed_keys: set[str] = set()
         #: first words of the first prompt, for a title
         self.first_words: str | None = None
 
@@ -209,9 +208,9 @@ class Transcript:
         if answer is not None and (answer.key != key or answer.is_answered):
             yield from self.flush()
         if self._answer is None:
-            self._number = self._number + 1 if key == self._last_key else 0
-            self._last_key = key
-            self._answer = _Answer(key=key, number=self._number, at_ms=at_ms, blocks=[], calls={})
+            number = self._numbers.get(key, -1) + 1
+            self._numbers[key] = number
+            self._answer = _Answer(key=key, number=number, at_ms=at_ms, blocks=[], calls={})
 
     def flush(self) -> Iterator[Item]:
         """The answer that was being put together, with a result for each call."""
@@ -248,9 +247,9 @@ class Transcript:
         meta = answer.meta
         if meta is None or meta.usage is None:
             return meta
-        if answer.key == self._billed_key:
+        if answer.key in self._billed_keys:
             return structs.replace(meta, usage=None, cost_usd=None)
-        self._billed_key = answer.key
+        self._billed_keys.add(answer.key)
         return meta
 
     # pieces

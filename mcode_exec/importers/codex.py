@@ -176,7 +176,7 @@ class _Reading:
         elif role == "user":
             blocks = list(self._said(item.get("content")))
             if blocks:
-                yield from transcript.user(text_of(item.get("id")) or key, at_ms, blocks)
+                yield from transcript.user(key, at_ms, blocks)
         elif role not in ("developer", "system"):
             transcript.losses.count(lost.UNKNOWN_ROLE)
 

@@ -15,7 +15,6 @@ class HistoryPaths(Struct, frozen=True, kw_only=True):
     #: earlier generations, never changed again
     snapshots: str
     attachments: str
-    snapshots: str
     reports: str
     tool_outputs: str
     #: contents of the files that turns changed
@@ -37,7 +36,6 @@ def history_paths(sessions_dir: str, relative_dir: str) -> HistoryPaths:
         messages=os.path.join(directory, "messages.jsonl"),
         snapshots=os.path.join(directory, "snapshots"),
         attachments=os.path.join(directory, "attachments"),
-        snapshots=os.path.join(directory, "snapshots"),
         reports=reports,
         tool_outputs=os.path.join(reports, "tool-outputs"),
         changes=os.path.join(directory, "changes"),
