@@ -9,24 +9,18 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mcode_exec import paths
 from mcode_exec.errors import BusyError, InvocationError, StoreFailedError
 from mcode_exec.executor.taking_in import TakingIn
 from mcode_exec.executor.temporary import HeldDirectory
-from mcode_exec.importers.discovery import places
+from mcode_exec.importers.discovery import native_stores, places
 from mcode_exec.importers.recognising import sources_in
 from mcode_exec.importers.source import Source, Unusable, UnusableSourceError
-from mcode_exec.records.imported import ImportedSession, Place
+from mcode_exec.records.imported import ForeignSession, ImportedSession, Place
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.redaction import Redactor, secret_values
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mcode_exec.records.imported import ForeignSession
 
 Told = Callable[[ImportedSession], None]
 
@@ -66,14 +60,13 @@ async def import_sessions(
         with _Turnstile(runtime.data):
             taking_in = TakingIn(runtime, Redactor(secret_values(env)), again=again)
             for path in wanted:
-                await _import_path(path, scratch, taking_in, told)
+                await _import_source_of(sources_in(path, scratch, native_stores(env)), taking_in, told)
     finally:
         await asyncio.to_thread(scratch.remove)
         await runtime.close()
 
 
-async def _import_path(path: str, scratch: _Scratch, taking_in: TakingIn, told: Told) -> None:
-    found = sources_in(path, scratch)
+async def _import_source_of(found: Iterator[Source], taking_in: TakingIn, told: Told) -> None:
     try:
         while (source := await asyncio.to_thread(next, found, None)) is not None:
             try:
@@ -86,19 +79,31 @@ async def _import_path(path: str, scratch: _Scratch, taking_in: TakingIn, told: 
 
 async def _import_source(source: Source, taking_in: TakingIn, told: Told) -> None:
     sessions: Iterator[ForeignSession | Unusable] = source.sessions()
-    while (session := await asyncio.to_thread(next, sessions, None)) is not None:
-        if isinstance(session, Unusable):
-            told(
-                ImportedSession(
-                    origin=session.origin,
-                    source_id=session.source_id,
-                    source=session.source,
-                    outcome="failed",
-                    detail=session.why,
-                )
-            )
+    while (session := await asyncio.to_thread(_next_of, sessions, source)) is not None:
+        if isinstance(session, ForeignSession):
+            told(await taking_in.take(source, session))
             continue
-        told(await taking_in.take(source, session))
+        told(
+            ImportedSession(
+                origin=session.origin,
+                source_id=session.source_id,
+                source=os.fsencode(session.source).decode("utf-8", "replace"),
+                outcome="failed",
+                detail=session.why,
+            )
+        )
+
+
+def _next_of(
+    sessions: Iterator[ForeignSession | Unusable], source: Source
+) -> ForeignSession | Unusable | None:
+    """The next session; a source that breaks off is one more that failed."""
+    try:
+        return next(sessions, None)
+    except UnusableSourceError as error:
+        return Unusable(
+            origin="unknown", source_id=os.path.basename(source.path), source=source.path, why=str(error)
+        )
 
 
 class _Turnstile:

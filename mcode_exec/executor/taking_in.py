@@ -30,6 +30,7 @@ from mcode_exec.sessions import making, receiving
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.layout import HistoryPaths, allot_dir, history_paths
 from mcode_exec.sessions.receiving import HistoryWriter, RowWriter, Written
+from mcode_exec.sessions.removing import remove_files
 from mcode_exec.store import import_rows, session_rows
 from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.workspace import git
@@ -74,6 +75,8 @@ class TakingIn:
             and row.fingerprint == session.fingerprint
         ):
             return _told(session, "unchanged", known)
+        if known is not None and row is not None and _is_older_copy(session, known, row):
+            return _told(session, "unchanged", known, detail=f"it was imported from {row.source}")
         try:
             if known is None or row is None:
                 return await self._new(source, session, session_id)
@@ -88,9 +91,13 @@ class TakingIn:
     async def _new(self, source: Source, session: ForeignSession, session_id: str) -> ImportedSession:
         relative_dir = allot_dir(session.created_ms, session_id)
         conversion = self._conversion(source, session, session_id, relative_dir, None)
-        await asyncio.to_thread(conversion.run)
+        try:
+            await asyncio.to_thread(conversion.run)
+        except UnusableSessionError:
+            await asyncio.to_thread(remove_files, self._runtime.sessions_dir, relative_dir)
+            raise
         if not conversion.writer.records:
-            conversion.writer.discard()
+            await asyncio.to_thread(remove_files, self._runtime.sessions_dir, relative_dir)
             return _told(session, "empty", losses=conversion.losses)
         await asyncio.to_thread(conversion.publish)
         fault("after-import-history")
@@ -334,6 +341,12 @@ class _Conversion:
         except ToolFailure:
             return None
         return ImageBlock(digest=self._attachments.keep(data), mime=mime, filename=filename)
+
+
+def _is_older_copy(session: ForeignSession, known: Session, row: ImportRow) -> bool:
+    """Whether this is what another source of the same session had before: programs leave old stores behind."""
+    source = os.fsencode(session.source).decode("utf-8", "replace")
+    return row.state == "done" and row.source != source and session.updated_ms <= known.updated_ms
 
 
 def _workspace(said: str | None) -> str:

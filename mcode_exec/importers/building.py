@@ -150,7 +150,7 @@ class Transcript:
             return
         is_object = isinstance(arguments, dict)
         block = ToolCallBlock(
-            id=imported_call_id(self._session_id, f"{key}/{answer.number}/{call_key}"),
+            id=imported_call_id(self._session_id, f"{key}\0{answer.number}\0{call_key}"),
             name=clean(name)[:128] or "unknown",
             arguments=_bounded(clean_value(arguments)) if is_object else {},
             broken_arguments=None if is_object else clean(str(arguments))[:MAX_OUTPUT],
@@ -217,7 +217,7 @@ class Transcript:
         answer, self._answer = self._answer, None
         if answer is None or not answer.blocks:
             return
-        key = answer.key if not answer.number else f"{answer.key}/{answer.number}"
+        key = answer.key if not answer.number else f"{answer.key}\0{answer.number}"
         yield HistoryRecord(
             id=imported_message_id(self._session_id, key),
             turn_id=self._turn_id,
@@ -237,7 +237,7 @@ class Transcript:
                     status="interrupted",
                 )
             yield HistoryRecord(
-                id=imported_message_id(self._session_id, f"{key}/result/{number}"),
+                id=imported_message_id(self._session_id, f"{key}\0result\0{number}"),
                 turn_id=self._turn_id,
                 at_ms=call.at_ms or answer.at_ms,
                 message=Message(role="tool", content=(result, *call.images)),

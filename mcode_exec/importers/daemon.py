@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from mcode_exec.importers import losses as lost
@@ -39,11 +39,11 @@ class DaemonDatabase:
 
     kind = "daemon sqlite.db"
 
-    def __init__(self, path: str, scratch: Scratch) -> None:
-        """Raises: UnusableSourceError."""
+    def __init__(self, path: str, scratch: Scratch, natives: Sequence[str] = ()) -> None:
+        """`natives`: where else its native store may be.  Raises: UnusableSourceError."""
         self.path = path
         self._database = ForeignDatabase(path, scratch)
-        self._native = self._find_native(scratch)
+        self._native = self._find_native(scratch, natives)
         #: of each session, what OpenCode calls it
         self._framework: dict[str, str] = {}
         self._native_sessions: dict[str, ForeignSession] | None = None
@@ -53,10 +53,13 @@ class DaemonDatabase:
         if self._native is not None:
             self._native.close()
 
-    def _find_native(self, scratch: Scratch) -> OpenCodeDatabase | None:
+    def _find_native(self, scratch: Scratch, natives: Sequence[str]) -> OpenCodeDatabase | None:
+        """The first one with rows."""
         base = os.path.dirname(self.path)
-        for kind in ("data", "state"):
-            path = os.path.join(base, "opencode", kind, "opencode", "opencode.db")
+        beside = [
+            os.path.join(base, "opencode", kind, "opencode", "opencode.db") for kind in ("data", "state")
+        ]
+        for path in (*beside, *natives):
             if not os.path.isfile(path):
                 continue
             try:

@@ -29,6 +29,16 @@ def places(env: Mapping[str, str], scratch: Scratch) -> Iterator[Place]:
         yield from _database("minimax", "sqlite.db", os.path.join(directory, "sqlite.db"), scratch)
 
 
+def native_stores(env: Mapping[str, str]) -> tuple[str, ...]:
+    """Where a daemon may keep its native OpenCode store that has none beside its own database."""
+    base = home(env)
+    found = (
+        _xdg(env, "XDG_DATA_HOME", base, ".local", "share"),
+        _xdg(env, "XDG_STATE_HOME", base, ".local", "state"),
+    )
+    return tuple(os.path.join(path, "opencode", "opencode.db") for path in found if path is not None)
+
+
 def _xdg(env: Mapping[str, str], name: str, base: str | None, *below: str) -> str | None:
     value = env.get(name, "")
     if value.startswith("/"):

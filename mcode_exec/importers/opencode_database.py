@@ -147,6 +147,8 @@ class OpenCodeDatabase:
                 yield from items_of(self._v1_messages(session.source_id, transcript), cut, transcript)
         except sqlite3.Error as error:
             raise UnusableSessionError(f"its rows are damaged: {error}") from error
+        if self._database.has_changed:
+            raise UnusableSessionError("its database was written to meanwhile; import it again")
 
     # V1
 

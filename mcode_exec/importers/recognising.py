@@ -7,9 +7,9 @@ programs' own layouts go, links that lead out of it are not followed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from mcode_exec.importers.source import Source, UnusableSourceError
+from mcode_exec.importers.source import Source, UnreadableSource, UnusableSourceError
 from mcode_exec.importers.sqlite_source import Scratch, is_sqlite
 from mcode_exec.importers.values import UnreadableError, read_object
 from mcode_exec.paths import open_regular
@@ -19,17 +19,19 @@ _HEAD_BYTES = 64 * 1024
 _FIRST_LINE_BYTES = 16 * 1024 * 1024
 
 
-def sources_in(path: str, scratch: Scratch) -> Iterator[Source]:
+def sources_in(path: str, scratch: Scratch, natives: Sequence[str] = ()) -> Iterator[Source]:
     """Every source at `path`, a file or a directory, opened one after the other; the caller closes each.
+
+    `natives`: where a daemon may keep its native store, behind the places beside its database.
 
     Raises: UnusableSourceError.
     """
     if os.path.isdir(path):
-        yield from _in_directory(path, scratch)
+        yield from _in_directory(path, scratch, natives)
         return
     if not os.path.exists(path):
         raise UnusableSourceError(f"{path} does not exist")
-    source = source_of(path, scratch)
+    source = source_of(path, scratch, natives)
     if source is None:
         raise UnusableSourceError(
             f"{path} is no session that mcode knows: it imports OpenCode's opencode.db, storage directory and "
@@ -38,10 +40,10 @@ def sources_in(path: str, scratch: Scratch) -> Iterator[Source]:
     yield source
 
 
-def source_of(path: str, scratch: Scratch) -> Source | None:
+def source_of(path: str, scratch: Scratch, natives: Sequence[str] = ()) -> Source | None:
     """What a file holds; None for anything else.  Raises: UnusableSourceError."""
     if is_sqlite(path):
-        return _database(path, scratch)
+        return _database(path, scratch, natives)
     head = _head(path)
     if head is None:
         return None
@@ -75,7 +77,7 @@ def _is_codex(first: dict[str, object]) -> bool:
     return is_line or ({"id", "timestamp"} <= first.keys() and "instructions" in first)
 
 
-def _database(path: str, scratch: Scratch) -> Source | None:
+def _database(path: str, scratch: Scratch, natives: Sequence[str]) -> Source | None:
     from mcode_exec.importers.daemon import DaemonDatabase, is_daemon
     from mcode_exec.importers.sqlite_source import ForeignDatabase
 
@@ -85,7 +87,7 @@ def _database(path: str, scratch: Scratch) -> Source | None:
     finally:
         database.close()
     if belongs_to_daemon:
-        return DaemonDatabase(path, scratch)
+        return DaemonDatabase(path, scratch, natives)
     from mcode_exec.importers.opencode_database import OpenCodeDatabase
 
     return OpenCodeDatabase(path, scratch)
@@ -111,7 +113,7 @@ def _first_object(path: str, head: bytes) -> dict[str, object] | None:
         return None
 
 
-def _in_directory(path: str, scratch: Scratch) -> Iterator[Source]:
+def _in_directory(path: str, scratch: Scratch, natives: Sequence[str]) -> Iterator[Source]:
     from mcode_exec.importers.opencode_trees import OpenCodeTree, tree_in
 
     tree = tree_in(path)
@@ -119,7 +121,13 @@ def _in_directory(path: str, scratch: Scratch) -> Iterator[Source]:
         yield OpenCodeTree(tree)
     is_empty = tree is None
     for file in files_below(path, skips=tree):
-        source = source_of(file, scratch) if _may_be_session(file) else None
+        if not _may_be_session(file):
+            continue
+        source: Source | None
+        try:
+            source = source_of(file, scratch, natives)
+        except UnusableSourceError as error:
+            source = UnreadableSource(file, str(error))
         if source is not None:
             is_empty = False
             yield source

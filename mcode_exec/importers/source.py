@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Protocol
 
 from msgspec import Struct
 
 from mcode_exec.importers.building import Item, Transcript
-from mcode_exec.records.imported import ForeignSession, Origin
+from mcode_exec.records.imported import ForeignSession
 
 
 class UnusableSourceError(Exception):
@@ -22,7 +23,7 @@ class UnusableSessionError(Exception):
 class Unusable(Struct, frozen=True, kw_only=True):
     """A session of which not even its description can be read."""
 
-    origin: Origin
+    origin: str
     source_id: str
     source: str
     why: str
@@ -42,3 +43,23 @@ class Source(Protocol):
         """What a session says, made by `transcript`.  Raises: UnusableSessionError."""
 
     def close(self) -> None: ...
+
+
+class UnreadableSource:
+    """A file among others that cannot be read: one session that failed."""
+
+    kind = "unreadable"
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self._why = why
+
+    def sessions(self) -> Iterator[ForeignSession | Unusable]:
+        name = os.path.basename(self.path)
+        yield Unusable(origin="unknown", source_id=name, source=self.path, why=self._why)
+
+    def items(self, session: ForeignSession, transcript: Transcript) -> Iterator[Item]:
+        raise UnusableSessionError(self._why)
+
+    def close(self) -> None:
+        pass

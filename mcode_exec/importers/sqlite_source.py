@@ -43,8 +43,10 @@ class ForeignDatabase:
         """Raises: UnusableSourceError."""
         self.path = path
         self._copy: str | None = None
-        real = os.path.realpath(path)
+        self._real = real = os.path.realpath(path)
         try:
+            #: what an immutable database must go on being
+            self._state = _state(real)
             if _journals(real):
                 self._copy = real = _private_copy(real, scratch())
                 uri = f"file:{urllib.parse.quote(real)}?mode=rw"
@@ -76,6 +78,11 @@ class ForeignDatabase:
         if self._copy is not None:
             shutil.rmtree(os.path.dirname(self._copy), ignore_errors=True)
             self._copy = None
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether somebody has written while this was read without a copy: what was read may be of two states."""
+        return self._copy is None and _state(self._real) != self._state
 
     def columns(self, table: str) -> frozenset[str]:
         """The columns of a table; none where there is no such table."""

@@ -456,3 +456,101 @@ def test_names_of_imported_sessions_may_be_cut_short_while_they_are_unique(
     shown = mcode.run("sessions", "show", "01a2338e-2e64", *JSON).check().out
     assert json.loads(shown)["session"]["id"] == row["sessionId"]
     assert "none was imported" in mcode.run("sessions", "show", "ses_unheard_of").check(4).err
+
+
+def test_an_old_store_that_was_left_behind_changes_nothing(mcode: Mcode, tmp_path: Path) -> None:
+    data = tree("opencode-1.1.65", tmp_path / "opencode")
+    first = next(iter(imported(mcode, data).values()))
+    session = first["sourceId"]
+    older = tree("opencode-1.1.65", tmp_path / "older")
+    (older / "storage/message" / session / "msg_233792875001CZUzjvxPE6S6BI.json").unlink()
+    kept = everything(mcode)
+    assert outcomes(imported(mcode, older)) == {"unchanged"}
+    assert everything(mcode) == kept
+
+
+def test_the_older_tree_of_opencode_has_the_same_sessions(mcode: Mcode, tmp_path: Path) -> None:
+    new = imported(mcode, tree("opencode-1.1.65", tmp_path / "new"))
+    session = next(iter(new))
+    first = [line["id"] for line in mcode.history(new[session]["sessionId"])[1:]]
+    mcode.run("sessions", "delete", session).check()
+    source = tmp_path / "new" / "storage"
+    older = tmp_path / "old" / "project" / "home-u-app" / "storage" / "session"
+    (older / "info").mkdir(parents=True)
+    next(source.glob("session/*/*.json")).rename(older / "info" / f"{session}.json")
+    (source / "message").rename(older / "message")
+    (older / "part" / session).mkdir(parents=True)
+    for message in (source / "part").iterdir():
+        message.rename(older / "part" / session / message.name)
+    row = imported(mcode, tmp_path / "old", "--again")[session]
+    assert (row["outcome"], row["losses"]) == ("imported", {})
+    assert [line["id"] for line in mcode.history(row["sessionId"])[1:]] == first
+
+
+def test_ids_are_those_of_paths_and_not_those_in_files(mcode: Mcode, tmp_path: Path) -> None:
+    path = tree("opencode-1.1.65", tmp_path / "opencode")
+    for file in path.rglob("*.json"):
+        text = (
+            file.read_text(encoding="utf-8")
+            .replace('"id": "', '"id": "stale_')
+            .replace('"sessionID": "', '"sessionID": "stale_')
+        )
+        file.write_text(text, encoding="utf-8")
+    row = imported(mcode, path)["ses_dcc86d941ffeCWkK2BPGBS1vS6"]
+    assert (row["outcome"], row["messages"]) == ("imported", 3)
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(mcode: Mcode, tmp_path: Path) -> None:
+    path = tree("codex-composed", tmp_path / "all")
+    tree("claude-composed", path / "more")
+    (path / "opencode.db").write_bytes(b"SQLite format 3\0" + b"\xff" * 4096)
+    (path / "opencode-cut.db").write_bytes(
+        database("opencode-1.18.33", tmp_path / "whole.db").read_bytes()[:20_000]
+    )
+    (path / "a.jsonl").write_text('{"sessionId": "../../x", "uuid": "u", "type": "user"}\n', encoding="utf-8")
+    (path / "link.jsonl").symlink_to("/etc/hostname")
+    found = imported(mcode, path, code=4)
+    assert [found[one]["outcome"] for one in (CODEX, CLAUDE)] == ["imported", "imported"]
+    assert found["opencode.db"]["outcome"] == "failed"
+    assert all(row["detail"] for row in found.values() if row["outcome"] == "failed")
+    assert not [one for one in mcode.data.rglob("*") if "etc" in one.name]
+
+
+def test_the_second_format_of_opencode_is_read_where_both_are_there(
+    mcode: Mcode, peer: Peer, tmp_path: Path
+) -> None:
+    found = imported(mcode, database("opencode-v2-composed", tmp_path / "opencode.db"))
+    assert found[V2]["losses"] == {"interrupted-tool": 1, "reasoning": 1, "unsupported-part": 1}
+    shown = mcode.run("sessions", "show", V2).check().out
+    assert "the converted row that stays behind" not in shown
+    assert "only here" in mcode.run("sessions", "show", "ses_v2composed000000onlyv1").check().out
+    peer.script(say("fine"))
+    mcode.exec("go on", "--session", V2, "--cwd", ".").check()
+    assert all(words in peer.last.text for words in ("What came before.", "run it", "it ran", "/home/u/gone"))
+    assert "early" not in peer.last.text
+
+
+def test_one_import_at_a_time_works_on_a_store(mcode: Mcode, tmp_path: Path) -> None:
+    import fcntl
+
+    path = tree("codex-composed", tmp_path / "codex")
+    mcode.data.mkdir(mode=0o700, exist_ok=True)
+    with (mcode.data / "import.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another `mcode sessions import`" in mcode.run("sessions", "import", path).check(75).err
+    imported(mcode, path)
+
+
+def test_every_command_knows_a_session_by_the_name_its_program_gave_it(mcode: Mcode, tmp_path: Path) -> None:
+    row = next(iter(imported(mcode, tree("claude-2.1.197", tmp_path / "claude")).values()))
+    name, session = row["sourceId"], row["sessionId"]
+    assert json.loads(mcode.run("sessions", "export", name).check().out)["session"]["id"] == session
+    assert (
+        json.loads(mcode.run("usage", "--by", "session", "--session", name, *JSON).check().out)["usage"][0][
+            "key"
+        ]
+        == session
+    )
+    mcode.run("queue", "add", name, "later").check()
+    assert [one["session_id"] for one in mcode.query("SELECT session_id FROM queue_items")] == [session]
+    mcode.run("sessions", "watch", name).check()
