@@ -104,7 +104,7 @@ class ClaudeTranscript:
             if line is None:
                 read.unreadable += 1
                 continue
-            kind = line.get("type")
+            kind = text_of(line.get("type"))
             if kind == "custom-title":
                 read.custom_title = (
                     text_of(line.get("customTitle")) or text_of(line.get("title")) or read.custom_title
@@ -126,7 +126,7 @@ class ClaudeTranscript:
         if uuid is None or uuid in read.nodes:
             return
         message = object_of(line.get("message"))
-        kind = line.get("type")
+        kind = text_of(line.get("type"))
         is_boundary = kind == "system" and line.get("subtype") == "compact_boundary"
         parent = text_of(line.get("parentUuid"))
         if parent is None and is_boundary:
@@ -248,7 +248,7 @@ def _said(uuid: str, line: dict[str, Any], transcript: Transcript) -> Iterator[I
     has_results = False
     for one in list_of(content):
         block = object_of(one)
-        kind = block.get("type")
+        kind = text_of(block.get("type"))
         if kind == "tool_result":
             has_results = True
             _result(block, at_ms, transcript)
@@ -309,7 +309,7 @@ def _answered(line: dict[str, Any], transcript: Transcript) -> Iterator[Item]:
     )
     for number, one in enumerate(list_of(message.get("content"))):
         block = object_of(one)
-        kind = block.get("type")
+        kind = text_of(block.get("type"))
         if kind == "text":
             yield from transcript.answer(key, at_ms, transcript.text(block.get("text")), meta)
         elif kind == "thinking":

@@ -64,7 +64,7 @@ class CodexRollout:
         for number, (_, line) in enumerate(read_lines(self._file)):
             if line is None:
                 continue
-            kind = line.get("type")
+            kind = text_of(line.get("type"))
             newest_ms = moment_of(line.get("timestamp")) or newest_ms
             if kind == "session_meta" and not meta:
                 meta = object_of(line.get("payload"))
@@ -142,7 +142,7 @@ class _Reading:
             yield from self._compacted(number, payload, at_ms)
 
     def item(self, key: str, item: dict[str, Any], at_ms: int) -> Iterator[Item]:
-        kind = item.get("type")
+        kind = text_of(item.get("type"))
         transcript = self._transcript
         if kind == "message":
             yield from self._message(key, item, at_ms)
@@ -183,7 +183,7 @@ class _Reading:
     def _said(self, content: Any) -> Iterator[Block | None]:
         for one in list_of(content):
             part = object_of(one)
-            kind = part.get("type")
+            kind = text_of(part.get("type"))
             text = text_of(part.get("text"))
             if kind == "input_text" and text is not None:
                 if not text.lstrip().startswith(_CONTEXT):

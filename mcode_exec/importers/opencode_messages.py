@@ -81,7 +81,7 @@ def items_of(
 
 def _said(parts: Parts, transcript: Transcript) -> Iterator[Block | None]:
     for _, part in parts:
-        kind = part.get("type")
+        kind = text_of(part.get("type"))
         if kind == "text":
             if part.get("ignored") is not True:
                 yield transcript.text(part.get("text"), synthetic=part.get("synthetic") is True)
@@ -113,7 +113,7 @@ def _answered(
     results: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     is_empty = True
     for part_id, part in parts:
-        kind = part.get("type")
+        kind = text_of(part.get("type"))
         if kind == "tool":
             is_empty = False
             state = object_of(part.get("state"))

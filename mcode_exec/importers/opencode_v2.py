@@ -62,7 +62,7 @@ def _answered(row_id: str, at_ms: int, data: dict[str, Any], transcript: Transcr
     is_empty = True
     for number, one in enumerate(list_of(data.get("content"))):
         part = object_of(one)
-        kind = part.get("type")
+        kind = text_of(part.get("type"))
         if kind == "tool":
             is_empty = False
             state = object_of(part.get("state"))

@@ -554,3 +554,23 @@ def test_every_command_knows_a_session_by_the_name_its_program_gave_it(mcode: Mc
     mcode.run("queue", "add", name, "later").check()
     assert [one["session_id"] for one in mcode.query("SELECT session_id FROM queue_items")] == [session]
     mcode.run("sessions", "watch", name).check()
+
+
+@pytest.mark.parametrize("point", ["after-import-history", "after-import-batch"])
+def test_a_later_import_that_was_killed_loses_nothing(
+    mcode: Mcode, peer: Peer, tmp_path: Path, point: str
+) -> None:
+    path = long_transcript(tmp_path / f"{CLAUDE}.jsonl", 150)
+    imported(mcode, path)
+    long_transcript(path, 200)
+    died = mcode.run("sessions", "import", path, env={"MCODE_FAULT": point})
+    assert died.code == -signal.SIGKILL
+    # whoever opens the session first finishes its rows
+    peer.script(say("fine"))
+    mcode.exec("go on", "--session", CLAUDE, "--cwd", ".").check()
+    assert "answer 199" in peer.last.text
+    ids = [row["id"] for row in mcode.query("SELECT id FROM messages ORDER BY row")]
+    assert ids == [line["id"] for line in mcode.history()[1:]]
+    assert outcomes(imported(mcode, path)) == {"changed-here"}
+    assert mcode.query("SELECT visibility FROM sessions") == [{"visibility": "visible"}]
+    assert mcode.query("SELECT state FROM imports") == [{"state": "done"}]
