@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
 _ROOT_COMMIT_DIGITS = (40, 64)
+_MOST_PATH = 4096  # characters; Linux's own limit of a path
 
 
 class TakingIn:
@@ -351,7 +352,7 @@ def _is_older_copy(session: ForeignSession, known: Session, row: ImportRow) -> b
 
 def _workspace(said: str | None) -> str:
     """The directory that a session says it worked in, canonical where it is there; `/` where it says none."""
-    if not said or not said.startswith("/"):
+    if not said or not said.startswith("/") or len(said) > _MOST_PATH:
         return "/"
     path = os.path.normpath(said)
     return os.path.realpath(path) if os.path.isdir(path) else path

@@ -85,6 +85,7 @@ class OpenCodeDatabase:
                 origin="opencode", source_id=str(row["id"])[:128], source=self.path, why="its row is damaged"
             )
         updated_ms = moment_of(row.get("time_updated")) or created_ms
+        kind = "v2" if is_v2 else "v1"
         return ForeignSession(
             origin="opencode",
             source_id=source_id,
@@ -92,7 +93,7 @@ class OpenCodeDatabase:
             workspace=text_of(row["directory"]),
             created_ms=created_ms,
             updated_ms=max(updated_ms, created_ms),
-            fingerprint=f"{'v2' if is_v2 else 'v1'}:{self._state(source_id, is_v2=is_v2)}:{row.get('revert') or ''}",
+            fingerprint=f"{kind}:{updated_ms}:{self._state(source_id, is_v2=is_v2)}:{row.get('revert') or ''}",
             title=text_of(row["title"]),
             archived_ms=moment_of(row.get("time_archived")),
             parent_source_id=text_of(row.get("parent_id")),
