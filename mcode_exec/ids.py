@@ -88,10 +88,10 @@ def user_message_id(session_id: str, message_key: str) -> str:
     return _USER_MESSAGE + _digest(session_id, message_key)
 
 
-def _digest(session_id: str, key: str) -> str:
+def _digest(*parts: str) -> str:
     import hashlib
 
-    return hashlib.sha256(f"{session_id}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def copied_message_id(session_id: str, message_id: str) -> str:
@@ -109,29 +109,23 @@ def copied_turn_id(session_id: str, turn_id: str) -> str:
 
 def imported_session_id(origin: str, source_id: str) -> str:
     """The id of the session that is made of another program's: the same however often it is imported."""
-    return "mvs_" + _digest(f"import\0{origin}\0{source_id}")[:32]
+    return "mvs_" + _digest("import", origin, source_id)[:32]
 
 
 def imported_turn_id(session_id: str, key: str) -> str:
     """The turn that `key`, the source's id of what began it, makes in an imported session."""
-    digits = _digest(f"{session_id}\0turn\0{key}")
+    digits = _digest(session_id, "turn", key)
     return "turn_" + "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:32]))
 
 
 def imported_message_id(session_id: str, key: str) -> str:
     """An assistant or tool message that the source calls `key`."""
-    return "msg-" + _digest(f"{session_id}\0message\0{key}")[:32]
+    return "msg-" + _digest(session_id, "message", key)[:32]
 
 
 def imported_call_id(session_id: str, key: str) -> str:
     """A tool call that the source calls `key`."""
-    return "call_" + _digest(f"{session_id}\0call\0{key}")[:24]
-
-
-def _digest(text: str) -> str:
-    import hashlib
-
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return "call_" + _digest(session_id, "call", key)[:24]
 
 
 def is_session_id(text: str) -> bool:

@@ -30,7 +30,7 @@ _QUIET = ("unchanged", "deleted-here", "empty")
 
 @click.command(
     "import",
-    short_help="Take in sessions of other programs.",
+    short_help="Take in sessions of other programs, and exported ones.",
     epilog="""\b
 Examples:
   mcode sessions import --discover          what is there, with sizes and counts
@@ -38,18 +38,30 @@ Examples:
   mcode sessions import ~/.local/share/opencode/opencode.db
   mcode sessions import ~/.claude/projects/-home-u-app
   mcode sessions import rollout-2026-12-01T21-41-25-….jsonl
-  mcode exec --session ses_… "go on"        by the id that its program gave it""",
+  mcode exec --session ses_… "go on"        by the id that its program gave it
+  mcode sessions import session.json        what `sessions export` wrote, under its own id
+  mcode sessions import session.json --new-id    or as a copy beside it""",
 )
 @click.argument("paths", metavar="FILE|DIR", nargs=-1)
 @click.option("--discover", is_flag=True, help="Look at the usual places; import only with --yes.")
 @click.option("--yes", is_flag=True, help="Import all that --discover finds.")
 @click.option("--again", is_flag=True, help="Bring back sessions that were deleted here.")
+@click.option("--new-id", is_flag=True, help="Of an export of mcode: as a copy under a new id.")
 @list_format
 @data_dir
 def import_(
-    paths: tuple[str, ...], discover: bool, yes: bool, again: bool, output_format: str, data_dir: str | None
+    paths: tuple[str, ...],
+    discover: bool,
+    yes: bool,
+    again: bool,
+    new_id: bool,
+    output_format: str,
+    data_dir: str | None,
 ) -> int:
     """Take in sessions of OpenCode, Claude Code, Codex and of MiniMax's daemon; the source is only read.
+
+    What `mcode sessions export` wrote comes back with history, usage, turns and attachments; a session that is here
+    already stays as it is.
 
     Again: only what is new since. A session that was deleted here stays deleted, one that went on here stays as
     it is. Permissions and credentials are never imported. What cannot be taken along is counted for each session.
@@ -60,6 +72,8 @@ def import_(
         raise click.UsageError("Name files or directories, or give --discover.")
     if yes and not discover:
         raise click.UsageError("--yes goes with --discover.")
+    if new_id and discover:
+        raise click.UsageError("--new-id goes with an export of mcode.")
     if discover:
         from mcode_exec.executor.importing import discover as look
 
@@ -74,7 +88,9 @@ def import_(
 
     told: list[ImportedSession] = []
     try:
-        await_result(import_sessions(data_dir, os.environ, paths, again=again, told=told.append))
+        await_result(
+            import_sessions(data_dir, os.environ, paths, again=again, as_new=new_id, told=told.append)
+        )
     finally:
         if told:  # what was done is said, whatever ends this
             _show(told, output_format)

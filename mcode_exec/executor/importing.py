@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from mcode_exec import paths
 from mcode_exec.errors import BusyError, InvocationError, StoreFailedError
+from mcode_exec.executor.restoring import Restored, restore_file
 from mcode_exec.executor.taking_in import TakingIn
 from mcode_exec.executor.temporary import HeldDirectory
 from mcode_exec.importers.discovery import native_stores, places
+from mcode_exec.importers.mcode_export import is_mcode_export
 from mcode_exec.importers.recognising import sources_in
 from mcode_exec.importers.source import Source, Unusable, UnusableSourceError
 from mcode_exec.records.imported import ForeignSession, ImportedSession, Place
@@ -41,11 +43,17 @@ class _Scratch:
 
 
 async def import_sessions(
-    data_dir: str | None, env: Mapping[str, str], named: Sequence[str], *, again: bool, told: Told
+    data_dir: str | None,
+    env: Mapping[str, str],
+    named: Sequence[str],
+    *,
+    again: bool,
+    as_new: bool = False,
+    told: Told,
 ) -> None:
     """Import every session at the paths `named`; `told`: what became of each.
 
-    `again`: sessions that were deleted here come back.
+    `again`: sessions that were deleted here come back.  `as_new`: as copies, which only mcode's own exports can be.
     Raises: InvocationError for a path that holds none; BusyError while another import runs; StoreFailedError.
     """
     from mcode_exec.executor.runtime import Runtime
@@ -58,12 +66,39 @@ async def import_sessions(
     scratch = _Scratch(env)
     try:
         with _Turnstile(runtime.data):
-            taking_in = TakingIn(runtime, Redactor(secret_values(env)), again=again)
+            redactor = Redactor(secret_values(env))
+            taking_in = TakingIn(runtime, redactor, again=again)
             for path in wanted:
+                if await asyncio.to_thread(_is_export, path):
+                    told(_of_export(await restore_file(runtime, path, redactor, as_new=as_new)))
+                    continue
+                if as_new:
+                    raise InvocationError(f"--new-id makes copies of mcode's own exports, and {path} is none")
                 await _import_source_of(sources_in(path, scratch, native_stores(env)), taking_in, told)
     finally:
         await asyncio.to_thread(scratch.remove)
         await runtime.close()
+
+
+def _is_export(path: str) -> bool:
+    """Whether mcode has written a file; one that cannot be read is nobody's, which is said with its reason."""
+    try:
+        return os.path.isfile(path) and is_mcode_export(path)
+    except OSError:
+        return False
+
+
+def _of_export(restored: Restored) -> ImportedSession:
+    return ImportedSession(
+        origin="mcode",
+        source_id=restored.source_id,
+        source=restored.source,
+        outcome=restored.outcome,
+        session_id=restored.session_id,
+        title=restored.title,
+        workspace=restored.workspace,
+        messages=restored.messages,
+    )
 
 
 async def _import_source_of(found: Iterator[Source], taking_in: TakingIn, told: Told) -> None:

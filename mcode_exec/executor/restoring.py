@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct, structs
@@ -14,9 +13,8 @@ from mcode_exec.faults import fault
 from mcode_exec.ids import new_session_id
 from mcode_exec.importers.mcode_export import UnusableExportError, read_export
 from mcode_exec.records.export import ExportedSession
-from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.session import Session
-from mcode_exec.redaction import Redactor, secret_values
+from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.making import create_session, project_of
 from mcode_exec.sessions.restoring import RESTORING, as_copy, session_of, write_files, write_rows
@@ -41,7 +39,7 @@ class Restored(Struct, frozen=True, kw_only=True, rename="camel"):
     messages: int
 
 
-async def restore_file(data_dir: str | None, env: Mapping[str, str], path: str, *, as_new: bool) -> Restored:
+async def restore_file(runtime: Runtime, path: str, redactor: Redactor, *, as_new: bool) -> Restored:
     """Bring back the session of a document; `as_new`: as a copy, whether it is here or not.
 
     Raises: InvocationError for a file that is no export that can be read; StoreFailedError, StoreBusyError.
@@ -52,11 +50,7 @@ async def restore_file(data_dir: str | None, env: Mapping[str, str], path: str, 
         raise InvocationError(str(error)) from error
     except OSError as error:
         raise InvocationError(f"{path} cannot be read: {error.strerror or error}") from error
-    runtime = await Runtime.open(Invocation(run_id="", data_dir=data_dir), dict(env))
-    try:
-        return await restore(runtime, document, path, Redactor(secret_values(env)), as_new=as_new)
-    finally:
-        await runtime.close()
+    return await restore(runtime, document, path, redactor, as_new=as_new)
 
 
 async def restore(

@@ -31,6 +31,7 @@ from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.layout import HistoryPaths, allot_dir, history_paths
 from mcode_exec.sessions.receiving import HistoryWriter, RowWriter, Written
 from mcode_exec.sessions.removing import remove_files
+from mcode_exec.sessions.titles import MAX_TITLE
 from mcode_exec.store import import_rows, session_rows
 from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.workspace import git
@@ -249,7 +250,7 @@ class TakingIn:
             self._redactor.text(given or first_words or ""), session.created_ms
         )
         if is_default and session.title and session.title.strip():
-            return session.title.strip()[: making.MAX_TITLE], True
+            return session.title.strip()[:MAX_TITLE], True
         return title, is_default
 
     def _row(self, session: ForeignSession, session_id: str, conversion: _Conversion) -> ImportRow:

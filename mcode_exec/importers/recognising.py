@@ -35,7 +35,7 @@ def sources_in(path: str, scratch: Scratch, natives: Sequence[str] = ()) -> Iter
     if source is None:
         raise UnusableSourceError(
             f"{path} is no session that mcode knows: it imports OpenCode's opencode.db, storage directory and "
-            "exports, Claude Code's and Codex's .jsonl files, and a daemon's sqlite.db"
+            "exports, Claude Code's and Codex's .jsonl files, a daemon's sqlite.db, and what `sessions export` wrote"
         )
     yield source
 

@@ -67,7 +67,7 @@ def test_it_comes_back_as_it_was(mcode: Mcode, session: str) -> None:
     file = mcode.root / "s.json"
     export(mcode, session, "-o", str(file))
     there = elsewhere(mcode)
-    brought = json.loads(mcode.run("sessions", "import", file, *JSON, env=there).check().out)["imported"]
+    brought = json.loads(mcode.run("sessions", "import", file, *JSON, env=there).check().out)["sessions"]
     assert [(row["sessionId"], row["outcome"]) for row in brought] == [(session, "imported")]
     assert without_time(document(mcode, session, there)) == without_time(document(mcode, session))
     show = ("sessions", "show", session, *JSON)
@@ -82,7 +82,7 @@ def test_it_comes_back_as_it_was(mcode: Mcode, session: str) -> None:
     usage = ("usage", "--by", "model", *JSON)
     assert mcode.run(*usage, env=there).check().out == mcode.run(*usage).check().out
     assert "the history is sound" in mcode.run("sessions", "verify", session, env=there).check().err
-    again = json.loads(mcode.run("sessions", "import", file, *JSON, env=there).check().out)["imported"]
+    again = json.loads(mcode.run("sessions", "import", file, *JSON, env=there).check().out)["sessions"]
     assert again[0]["outcome"] == "unchanged"
     assert without_time(document(mcode, session, there)) == without_time(document(mcode, session))
 
@@ -109,7 +109,7 @@ def test_what_came_back_runs(mcode: Mcode, peer: Peer, session: str) -> None:
 def test_a_copy_beside_it_has_ids_of_its_own(mcode: Mcode, session: str) -> None:
     file = mcode.root / "s.json"
     export(mcode, session, "-o", str(file))
-    (row,) = json.loads(mcode.run("sessions", "import", file, "--new-id", *JSON).check().out)["imported"]
+    (row,) = json.loads(mcode.run("sessions", "import", file, "--new-id", *JSON).check().out)["sessions"]
     assert row["sessionId"] != session
     first, copy = document(mcode, session), document(mcode, row["sessionId"])
     assert [line["message"] for line in copy["history"]] == [line["message"] for line in first["history"]]
@@ -212,10 +212,10 @@ def content(entry: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "no JSON document"),
-        ("{", "no JSON document"),
-        ("[]", "no JSON document"),
-        ('{"format":"x"}', "no export of mcode"),
+        ("", "is no session that mcode knows"),
+        ("{", "is no session that mcode knows"),
+        ("[]", "is no session that mcode knows"),
+        ('{"format":"x"}', "is no session that mcode knows"),
         ('{"format":"mcode.session","formatVersion":1,"messages":[]}', "export the session anew"),
         ('{"format":"mcode.session","formatVersion":99}', "update mcode"),
         ('{"format":"mcode.session","formatVersion":2,"session":{}}', "cannot be taken in"),
