@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from mcode_exec.errors import McodeError, SessionDeletingError, SessionError
 from mcode_exec.executor.inspect import opened
+from mcode_exec.executor.reverting import FileConflict, Replaced, reapply_turns, revert_turns
 from mcode_exec.faults import fault
 from mcode_exec.ids import new_rewind_id
 from mcode_exec.records.history import HistoryRecord
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
 _BATCH = 1000  # display messages per transaction
+_SHOWN = 10  # conflicts that an error names
 
 
 class RewoundSession(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -47,21 +49,43 @@ class RewoundSession(Struct, frozen=True, kw_only=True, rename="camel"):
     messages: int
     turns: int
     is_undo: bool
+    #: files that were put back, relative to their workspace
+    files: tuple[str, ...] = ()
+    #: what was left of them as it was, and why
+    left_files: tuple[FileConflict, ...] = ()
 
 
 async def rewind_session(
-    data_dir: str | None, env: Mapping[str, str], name: str, to: str | None
+    data_dir: str | None,
+    env: Mapping[str, str],
+    name: str,
+    to: str | None,
+    *,
+    with_files: bool = False,
+    force: bool = False,
 ) -> RewoundSession:
     """Take a prompt and all after it back (`to`: a message's id, a prefix of it or `last`); None: undo the last rewind.
 
+    `with_files`: also what the turns did to files; undoing does so where that was taken back.  `force`: over what
+    has changed since.
     Raises: SessionError, BusyError where a turn runs, HistoryCorruptError, StoreFailedError, StoreBusyError.
     """
     async with opened(data_dir, env) as runtime:
         session = (await finding.find_named(runtime.store, name)).session
-        return await rewind(runtime, session, to, Redactor(secret_values(env)))
+        return await rewind(
+            runtime, session, to, Redactor(secret_values(env)), with_files=with_files, force=force
+        )
 
 
-async def rewind(runtime: Runtime, session: Session, to: str | None, redactor: Redactor) -> RewoundSession:
+async def rewind(
+    runtime: Runtime,
+    session: Session,
+    to: str | None,
+    redactor: Redactor,
+    *,
+    with_files: bool = False,
+    force: bool = False,
+) -> RewoundSession:
     """As `rewind_session`, in an open runtime."""
     if session.deleting_by is not None:
         raise SessionDeletingError(session.id)
@@ -79,6 +103,10 @@ async def rewind(runtime: Runtime, session: Session, to: str | None, redactor: R
 
         await _catch_up(runtime, session, paths, redactor)
         data, rewound = await runtime.store.on_thread(look)
+        replaced = None
+        if with_files or to is None:
+            # Before the history: a death in between leaves a rewind that is done again, and goes on.
+            replaced = await _put_files(runtime, session, rewound, force=force)
         manifest = Manifest(at_ms=now_ms, rewind=rewound.plan)
         operation = await operations.note(runtime.store, runtime.owner, session.id, manifest)
         fault("after-rewind-begun")
@@ -100,7 +128,36 @@ async def rewind(runtime: Runtime, session: Session, to: str | None, redactor: R
         messages=len({record.id for record in said}),
         turns=len({record.turn_id for record in said}),
         is_undo=rewound.plan.is_undo,
+        files=() if replaced is None else replaced.paths,
+        left_files=() if replaced is None else replaced.conflicts,
     )
+
+
+async def _put_files(runtime: Runtime, session: Session, rewound: Rewound, *, force: bool) -> Replaced:
+    """Take back what the turns did to files, or do it again.
+
+    Raises: SessionError `files_changed` with what stands in the way, and nothing was touched.
+    """
+    is_undo = rewound.plan.is_undo
+    turn_ids = list(dict.fromkeys(record.turn_id for record in rewound.moved if record.copied_from is None))
+    if rewound.is_amid_a_turn and not is_undo:
+        raise SessionError(
+            f"message {rewound.plan.message_id} was said while its turn ran, and files are taken back by whole turns; "
+            "name the prompt of that turn, or leave --files out",
+            code="files_changed",
+        )
+    work = reapply_turns if is_undo else revert_turns
+    replaced = await work(runtime, session, turn_ids, force=force)
+    if not replaced.is_done:
+        shown = [f"{one.path or 'a turn'} ({one.reason})" for one in replaced.conflicts[:_SHOWN]]
+        more = len(replaced.conflicts) - len(shown)
+        raise SessionError(
+            f"nothing was changed, because files are not as the turns left them: {', '.join(shown)}"
+            + (f" and {more} more" if more else "")
+            + "; --force puts back what can be put back all the same",
+            code="files_changed",
+        )
+    return replaced
 
 
 async def _catch_up(runtime: Runtime, session: Session, paths: HistoryPaths, redactor: Redactor) -> None:

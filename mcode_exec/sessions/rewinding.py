@@ -40,6 +40,11 @@ class Rewound(Struct, frozen=True, kw_only=True):
     moved: tuple[HistoryRecord, ...]
 
     @property
+    def is_amid_a_turn(self) -> bool:
+        """Whether a turn stands on both sides of where a rewind cuts."""
+        return bool(self.records) and self.records[-1].turn_id == self.moved[0].turn_id
+
+    @property
     def prompt(self) -> str:
         """The words of the message that was named."""
         return "\n".join(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.promises.test_fork import JSON, conversation_of_two, everything_of, run_once, words
 from tests.promises.test_prompt_prefix import conversation
-from tests.support.mcode import Mcode
+from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import call, hang, say, status
 
@@ -215,3 +215,68 @@ def test_a_deleted_session_takes_its_snapshots_along(mcode: Mcode, peer: Peer) -
     rewind(mcode, session, "--to", "last")
     mcode.run("sessions", "delete", session).check()
     assert not directory.exists()
+
+
+def written(name: str, text: str) -> Any:
+    return call("write", {"file_path": name, "content": text})
+
+
+@pytest.mark.parametrize("is_git", [True, False])
+def test_files_are_taken_back_with_their_turns_and_brought_back(
+    mcode: Mcode, peer: Peer, is_git: bool
+) -> None:
+    if is_git:
+        make_repository(mcode.workspace)
+    kept, made = mcode.workspace / "kept.txt", mcode.workspace / "made.txt"
+    kept.write_text("before\n")
+    peer.script(
+        say("begun"),
+        written("made.txt", "new\n"),
+        call("bash", {"command": "echo more >> kept.txt"}),
+        say("done"),
+    )
+    session = run_once(mcode, "begin")
+    mcode.exec("change", "--session", session).check()
+    assert (kept.read_text(), made.read_text()) == ("before\nmore\n", "new\n")
+    told = rewind(mcode, session, "--to", "last", "--files")
+    assert sorted(told["files"]) == ["kept.txt", "made.txt"]
+    assert told["leftFiles"] == []
+    assert kept.read_text() == "before\n"
+    assert not made.exists()
+    told = rewind(mcode, session, "--undo")
+    assert sorted(told["files"]) == ["kept.txt", "made.txt"]
+    assert (kept.read_text(), made.read_text()) == ("before\nmore\n", "new\n")
+    rewind(mcode, session, "--to", "last")
+    assert rewind(mcode, session, "--undo")["files"] == []
+
+
+def test_a_file_that_has_changed_since_refuses_it_all_unless_forced(mcode: Mcode, peer: Peer) -> None:
+    one, two = mcode.workspace / "one.txt", mcode.workspace / "two.txt"
+    peer.script(written("one.txt", "1\n"), written("two.txt", "2\n"), say("done"))
+    session = run_once(mcode, "change")
+    two.write_text("mine\n")
+    before = everything_of(mcode, session)
+    run = mcode.run("sessions", "rewind", session, "--to", "last", "--files").check(4)
+    assert "two.txt" in run.err
+    assert "one.txt" not in run.err
+    assert "files_changed" in run.err
+    assert everything_of(mcode, session) == before
+    assert (one.read_text(), two.read_text()) == ("1\n", "mine\n")
+    rewind(mcode, session, "--to", "last", "--files", "--force")
+    assert not one.exists()
+    assert not two.exists()
+
+
+def test_files_are_taken_back_by_whole_turns(mcode: Mcode, peer: Peer) -> None:
+    peer.script(call("bash", {"command": "until [ -e go ]; do sleep 0.1; done; echo x > made"}), say("done"))
+    running = mcode.start("exec", "do it", *JSON)
+    peer.wait_for(1)
+    (session,) = (row["id"] for row in mcode.query("SELECT id FROM sessions"))
+    mcode.run("steer", session, "and this").check()
+    (mcode.workspace / "go").touch()
+    running.finish().check()
+    run = mcode.run("sessions", "rewind", session, "--to", prompts(mcode, session)[1], "--files").check(4)
+    assert "by whole turns" in run.err
+    assert (mcode.workspace / "made").exists()
+    rewind(mcode, session, "--to", prompts(mcode, session)[0], "--files", "--force")
+    assert not (mcode.workspace / "made").exists()
