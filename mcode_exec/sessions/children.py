@@ -19,9 +19,14 @@ from mcode_exec.store import session_rows
 from mcode_exec.store.database import Store
 
 
+def _own(session: Session) -> dict[str, Any]:
+    """The permissions that a session was given itself."""
+    return {key: value for key, value in session.permission.items() if key != "inherited"}
+
+
 def inherited(parent: Session) -> list[dict[str, Any]]:
     """The permissions that hold for a child beside its own: those of its parent, then those above that one."""
-    own = {key: value for key, value in parent.permission.items() if key != "inherited"}
+    own = _own(parent)
     if parent.agent is not None:
         own["agent"] = parent.agent
     found: list[dict[str, Any]] = []
@@ -80,7 +85,7 @@ def _check_same(found: Session, wanted: Session) -> None:
         raise SessionDeletingError(found.id)
     for what, is_other in (
         ("another parent", wanted.parent_id is not None and wanted.parent_id != found.parent_id),
-        ("other permissions", bool(wanted.permission) and wanted.permission != found.permission),
+        ("other permissions", bool(_own(wanted)) and _own(wanted) != _own(found)),
     ):
         if is_other:
             raise SessionError(

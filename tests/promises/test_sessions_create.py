@@ -150,6 +150,15 @@ def test_a_key_is_not_given_to_who_asks_for_other_permissions(mcode: Mcode, flag
     )
 
 
+def test_a_key_under_a_parent_is_found_again_under_that_parent(mcode: Mcode) -> None:
+    parent, flags = create(mcode, "--deny", "bash"), ("--session-key", "k", "--deny", "edit")
+    child = create(mcode, "--parent", parent, *flags)
+    assert create(mcode, "--parent", parent, *flags) == child
+    assert create(mcode, "--parent", parent, "--session-key", "k") == child
+    assert create(mcode, "--session-key", "k") == child
+    assert mcode.run("sessions", "create", "--parent", child, *flags).code == 4
+
+
 def test_many_at_once_with_one_key_get_one_session(mcode: Mcode) -> None:
     runs = [mcode.start("sessions", "create", "--session-key", "k") for _ in range(5)]
     assert len({one.finish().check().out for one in runs}) == 1
