@@ -21,7 +21,6 @@ from mcode_exec.importers import losses as lost
 from mcode_exec.importers.building import Boundary, Transcript
 from mcode_exec.importers.losses import Losses
 from mcode_exec.importers.source import Source, UnusableSessionError
-from mcode_exec.importers.titles import is_default_title
 from mcode_exec.records.history import FileBlock, HistoryRecord, ImageBlock
 from mcode_exec.records.imported import ForeignSession, ImportedSession, ImportOutcome, ImportRow
 from mcode_exec.records.session import Project, Session
@@ -31,7 +30,7 @@ from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.layout import HistoryPaths, allot_dir, history_paths
 from mcode_exec.sessions.receiving import HistoryWriter, RowWriter, Written
 from mcode_exec.sessions.removing import remove_files
-from mcode_exec.sessions.titles import MAX_TITLE
+from mcode_exec.sessions.titles import MAX_TITLE, is_default_title
 from mcode_exec.store import import_rows, session_rows
 from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.workspace import git

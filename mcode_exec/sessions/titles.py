@@ -13,10 +13,12 @@ import time
 import unicodedata
 
 MAX_TITLE = 80  # characters
-#: source: OpenCode session notes, default titles
+#: source: OpenCode session notes, default titles; a fork's has its number behind it
 _PARENT, _CHILD = "New session - ", "Child session - "
 _DEFAULT = re.compile(
-    f"(?:{_PARENT}|{_CHILD})" + r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z"
+    f"(?:{_PARENT}|{_CHILD})"
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z"
+    r"(?: \(fork #[0-9]+\))?"
 )
 _LINE = re.compile(r"[^\n\r\u2028\u2029]+")
 _LOOKED_AT = 1024  # characters of a line, which may have millions
@@ -49,4 +51,4 @@ def default_title(now_ms: int, *, is_child: bool = False) -> str:
 
 def is_default_title(title: str) -> bool:
     """Whether a title is one that a tool gave for want of a better: ours, or that of a session that is imported."""
-    return _DEFAULT.fullmatch(title) is not None
+    return _DEFAULT.fullmatch(title.strip()) is not None

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from mcode_exec.ids import is_alias
-from mcode_exec.importers.titles import is_default_title
 from mcode_exec.importers.values import (
     UnreadableError,
     bytes_of_data_url,
@@ -17,6 +16,7 @@ from mcode_exec.importers.values import (
     moment_of,
     read_object,
 )
+from mcode_exec.sessions.titles import is_default_title
 
 
 @pytest.mark.parametrize(

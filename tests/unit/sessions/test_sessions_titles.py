@@ -40,6 +40,7 @@ def test_default_titles_are_known_again_whoever_made_them() -> None:
         assert is_default_title(default_title(1_700_000_000_123, is_child=is_child))
     assert default_title(1_705_314_645_123) == "New session - 2024-01-15T10:30:45.123Z"
     assert is_default_title("Child session - 2024-01-15T10:35:12.456Z")
+    assert is_default_title("New session - 2024-01-15T10:30:45.123Z (fork #2)")
 
 
 @pytest.mark.parametrize(
@@ -48,8 +49,8 @@ def test_default_titles_are_known_again_whoever_made_them() -> None:
         "",
         "New session",
         "New session - 2024-01-15T10:30:45Z",
-        "New session - 2024-01-15T10:30:45.123Z\n",
-        "New session - 2024-01-15T10:30:45.123Z (fork #1)",
+        "New session - 2024-01-15T10:30:45.123Z (fork #x)",
+        "Re: New session - 2024-01-15T10:30:45.123Z",
         "new session - 2024-01-15T10:30:45.123Z",
         "New session - ٢٠٢٤-01-15T10:30:45.123Z",
     ],
