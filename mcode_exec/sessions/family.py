@@ -213,7 +213,8 @@ def _way(root: Session, last_id: str) -> list[Session]:
 
 def _roots(wanted: SessionFilter, before: tuple[int, str] | None) -> tuple[list[Session], list[Session]]:
     """Some of the sessions that fit, by activity, and the roots among them."""
-    some = listing_rows.page_sessions(wanted, before, _BATCH)
+    positions = listing_rows.page_positions(wanted, before, _BATCH)
+    some = listing_rows.of_ids(SessionFilter(), [session_id for _, session_id in positions])
     lines = _lines([session.id for session in some])
     fitting = {one.id for one in some}
     others = {one for line in lines.values() for one in line} - fitting

@@ -14,9 +14,10 @@ from mcode_exec.records.session import Session
 from mcode_exec.sessions.search_index import SearchIndex
 from mcode_exec.store import listing_rows, search_rows
 from mcode_exec.store.database import Store
+from mcode_exec.store.listing_rows import Position
 from mcode_exec.store.search_file import SearchFile
 
-Before = tuple[int, str] | None
+Before = Position | None
 
 #: a label of more sessions is no good beginning
 _FEW_LABELLED = 2_000
@@ -27,22 +28,27 @@ _LOOKED_INTO = 64
 
 
 async def page(store: Store, wanted: SessionFilter, before: Before, limit: int) -> list[Session]:
-    """A page of the sessions that fit; `before` is (activity_ms, id) of the last one seen."""
-    return await store.read(lambda: _page(wanted, before, limit))
+    """A page of the sessions that fit; `before` is the position of the last one seen."""
+    return await store.read(lambda: _sessions(_positions(wanted, before, limit)))
 
 
-def _page(wanted: SessionFilter, before: Before, limit: int) -> list[Session]:
+def _positions(wanted: SessionFilter, before: Before, limit: int) -> list[Position]:
     few = _labelled(wanted)
     if few is None:
-        return listing_rows.page_sessions(wanted, before, limit)
-    return _cut(listing_rows.of_ids(wanted, few), before, limit)
+        return listing_rows.page_positions(wanted, before, limit)
+    return _cut(listing_rows.positions_of(wanted, few), before, limit)
+
+
+def _sessions(positions: list[Position]) -> list[Session]:
+    """What is shown is read last, and nothing else is."""
+    return listing_rows.of_ids(SessionFilter(), [session_id for _, session_id in positions])
 
 
 def few_ids(wanted: SessionFilter, most: int) -> list[str] | None:
     """Ids of the sessions that fit, if there are no more than `most`; inside a read."""
     if wanted == SessionFilter():
         return None
-    found = [session.id for session in _page(wanted, None, most + 1)]
+    found = [session_id for _, session_id in _positions(wanted, None, most + 1)]
     return found if len(found) <= most else None
 
 
@@ -55,9 +61,8 @@ def _labelled(wanted: SessionFilter) -> list[str] | None:
     return None
 
 
-def _cut(sessions: list[Session], before: Before, limit: int) -> list[Session]:
-    behind = [one for one in sessions if before is None or (one.activity_ms, one.id) < before]
-    return behind[:limit]
+def _cut(positions: list[Position], before: Before, limit: int) -> list[Position]:
+    return [one for one in positions if before is None or one < before][:limit]
 
 
 async def page_with_words(
@@ -68,22 +73,25 @@ async def page_with_words(
     if few is None:
         ids = await index.sessions_of(words)
         if ids is not None:
-            return _cut(await store.read(lambda: listing_rows.of_ids(wanted, ids)), before, limit)
+            with_words = ids
+            return await store.read(
+                lambda: _sessions(_cut(listing_rows.positions_of(wanted, with_words), before, limit))
+            )
     # few sessions, or words that stand in many: each is looked into
     found: list[Session] = []
     looked_into = 0
     while len(found) < limit:
         index.patience.tell(f"looked into {looked_into:,} sessions")
-        sessions = await store.read(partial(_page, wanted, before, _LOOKED_INTO))
-        looked_into += len(sessions)
-        found += await index.read(partial(_with_words, sessions, words))
-        if len(sessions) < _LOOKED_INTO:
+        positions = await store.read(partial(_positions, wanted, before, _LOOKED_INTO))
+        looked_into += len(positions)
+        found += await index.read(partial(_with_words, positions, words))
+        if len(positions) < _LOOKED_INTO:
             break
-        before = (sessions[-1].activity_ms, sessions[-1].id)
+        before = positions[-1]
     return found[:limit]
 
 
-def _with_words(sessions: list[Session], words: Words, file: SearchFile) -> list[Session]:
-    numbers = search_rows.stamps_of(file, [session.id for session in sessions])
+def _with_words(positions: list[Position], words: Words, file: SearchFile) -> list[Session]:
+    numbers = search_rows.stamps_of(file, [session_id for _, session_id in positions])
     among = search_rows.sessions_among(file, words, [number for number, _ in numbers.values()])
-    return [one for one in sessions if one.id in numbers and numbers[one.id][0] in among]
+    return _sessions([one for one in positions if one[1] in numbers and numbers[one[1]][0] in among])

@@ -7,7 +7,7 @@ they are, because SQLite cannot know them of a parameter.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from peewee import SQL, fn
@@ -22,26 +22,44 @@ from mcode_exec.store.tables import Operations, SessionLabels, Sessions, dicts, 
 _CHUNK = 500
 
 
-def page_sessions(wanted: SessionFilter, before: tuple[int, str] | None, limit: int) -> list[Session]:
-    """Sessions by newest activity; `before` is (activity_ms, id) of the last one seen."""
-    query = Sessions.select()
+#: where a session stands in a list: (activity_ms, id), the newest first
+Position = tuple[int, str]
+
+
+def page_positions(wanted: SessionFilter, before: Position | None, limit: int) -> list[Position]:
+    """Where sessions that fit stand, by newest activity; `before` is that of the last one seen."""
+    query = Sessions.select(Sessions.activity_ms, Sessions.id)
     for condition in (*_conditions(wanted), *_behind(before)):
         query = query.where(condition)
-    query = query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)
-    return [session_of(row) for row in dicts(query)]
+    return list(tuples(query.order_by(Sessions.activity_ms.desc(), Sessions.id.desc()).limit(limit)))
+
+
+def positions_of(wanted: SessionFilter, ids: Iterable[str]) -> list[Position]:
+    """Where those of some sessions that fit a filter stand, in the order of a list."""
+    found: list[Position] = []
+    for chunk in _chunks(ids):
+        query = Sessions.select(Sessions.activity_ms, Sessions.id).where(Sessions.id.in_(chunk))
+        for condition in _conditions(wanted):
+            query = query.where(condition)
+        found += tuples(query)
+    return sorted(found, reverse=True)
 
 
 def of_ids(wanted: SessionFilter, ids: Iterable[str]) -> list[Session]:
     """Those of some sessions that fit a filter, newest activity first."""
     found: list[Session] = []
-    left = list(ids)
-    conditions = _conditions(wanted)
-    for start in range(0, len(left), _CHUNK):
-        query = Sessions.select().where(Sessions.id.in_(left[start : start + _CHUNK]))
-        for condition in conditions:
+    for chunk in _chunks(ids):
+        query = Sessions.select().where(Sessions.id.in_(chunk))
+        for condition in _conditions(wanted):
             query = query.where(condition)
         found += [session_of(row) for row in dicts(query)]
     return sorted(found, key=lambda one: (one.activity_ms, one.id), reverse=True)
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[list[str]]:
+    left = list(ids)
+    for start in range(0, len(left), _CHUNK):
+        yield left[start : start + _CHUNK]
 
 
 def ids_with_label(label: str, value: str, limit: int) -> list[str]:
@@ -54,7 +72,7 @@ def ids_with_label(label: str, value: str, limit: int) -> list[str]:
     return [session_id for (session_id,) in tuples(query)]
 
 
-def _behind(before: tuple[int, str] | None) -> list[Any]:
+def _behind(before: Position | None) -> list[Any]:
     if before is None:
         return []
     activity_ms, session_id = before
@@ -145,9 +163,8 @@ def children(session_id: str, after: tuple[int, str], limit: int) -> list[Sessio
 
 def above_of(ids: Iterable[str]) -> dict[str, str | None]:
     """For each of some sessions that exists, what it hangs on."""
-    left = list(dict.fromkeys(ids))
     found: dict[str, str | None] = {}
-    for start in range(0, len(left), _CHUNK):
-        query = Sessions.select(Sessions.id, _above()).where(Sessions.id.in_(left[start : start + _CHUNK]))
+    for chunk in _chunks(dict.fromkeys(ids)):
+        query = Sessions.select(Sessions.id, _above()).where(Sessions.id.in_(chunk))
         found.update(tuples(query))
     return found

@@ -174,9 +174,13 @@ def list_queries() -> Iterator[tuple[str, Callable[[], Any]]]:
             for before in (None, (5, "mvs_x")):
                 yield (
                     f"sessions {name} of {workspace} before {before}",
-                    lambda w=wanted, b=before: listing_rows.page_sessions(w, b, 10),
+                    lambda w=wanted, b=before: listing_rows.page_positions(w, b, 10),
                 )
             yield f"sessions {name} of {workspace} by id", lambda w=wanted: listing_rows.of_ids(w, ["a", "b"])
+            yield (
+                f"positions {name} of {workspace} by id",
+                lambda w=wanted: listing_rows.positions_of(w, ["a", "b"]),
+            )
     yield "label", lambda: listing_rows.ids_with_label("k", "v", 10)
     yield "children", lambda: listing_rows.children("mvs_x", (5, "mvs_y"), 10)
     yield "above", lambda: listing_rows.above_of(["mvs_x", "mvs_y"])
@@ -262,8 +266,8 @@ def test_every_list_query_is_served_by_an_index(tmp_path: Path, name: str, query
 
 def test_a_list_is_entered_where_its_page_begins_not_at_its_top(tmp_path: Path) -> None:
     watched = Watched()
-    in_store(tmp_path, lambda: watched(lambda: listing_rows.page_sessions(SessionFilter(), (5, "x"), 10)))
-    assert "SEARCH t1 USING INDEX sessions_activity (activity_ms<?)" in watched.plans[0]
+    in_store(tmp_path, lambda: watched(lambda: listing_rows.page_positions(SessionFilter(), (5, "x"), 10)))
+    assert "SEARCH t1 USING COVERING INDEX sessions_activity (activity_ms<?)" in watched.plans[0]
 
 
 @pytest.mark.parametrize(
