@@ -108,7 +108,11 @@ class Execution:
         if self._runtime is not None and self._runtime.ended:
             from mcode_exec.executor.sharing import write_pages
 
-            await write_pages(self._runtime, self._sink.say)
+            try:
+                await write_pages(self._runtime, self._sink.say)
+            except Exception as error:  # a bug: the outcome is settled, and told
+                self._sink.say(f"unexpected {type(error).__name__} after the run: {error} (-v shows where)")
+                self._sink.bug(error)
 
     async def _clean(self, final: Result) -> None:
         """Forget some of what is kept for a time only; it changes nothing of the run."""

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from mcode_exec.cli.flag_types import SESSION_ID
 from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, notice
@@ -80,7 +79,9 @@ def unshare(session: str, output_format: str, data_dir: str | None) -> int:
 
 def _tell(told: Shared, output_format: str) -> None:
     if output_format == "json":
-        emit_document(None, msgspec.to_builtins(told))
+        from msgspec import to_builtins
+
+        emit_document(None, to_builtins(told))
     elif told.path is not None:
         from mcode_exec.output.escape import escape
 

@@ -247,6 +247,9 @@ async def blocked(invocation: Any, sink: Any, abort: AbortScope) -> Result:
 
 
 class Runtime:
+    def __init__(self) -> None:
+        self.ended: list[Any] = [None] if os.environ["SCRIPT"] == "broken_pages" else []
+
     @classmethod
     async def open(cls, invocation: Any) -> Runtime:
         if os.environ["SCRIPT"] == "slow_open":
@@ -254,7 +257,10 @@ class Runtime:
         return cls()
 
     async def run(self, invocation: Any, sink: Any, abort: AbortScope) -> Result:
-        found: Result = await globals()[os.environ["SCRIPT"]](invocation, sink, abort)
+        script = os.environ["SCRIPT"]
+        found: Result = await globals()["hello" if script == "broken_pages" else script](
+            invocation, sink, abort
+        )
         return found
 
     async def close(self) -> None:

@@ -372,3 +372,10 @@ def test_stdout_is_utf8_whatever_the_locale(locale: str, answer: str) -> None:
             )
         else:
             assert json.loads(done.stdout)["output"] == text
+
+
+def test_a_bug_in_what_follows_the_result_changes_nothing_of_it() -> None:
+    code, out, err = run("broken_pages", "--output-format", "json")
+    assert code == 0
+    assert result_in(out)["status"] == "succeeded"
+    assert "unexpected AttributeError after the run" in err
