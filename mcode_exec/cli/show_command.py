@@ -30,7 +30,9 @@ Examples:
 @click.option("--turn", type=Text(), metavar="TURN", help="One turn: its id, a unique prefix, or `last`.")
 @click.option("--limit", type=Count(1, 10_000), help="Messages [default: 80; --html: all].")
 @click.option("--before", metavar="CURSOR", help="Earlier messages.")
-@click.option("--expand", is_flag=True, help="Fold and cut nothing: earlier turns, arguments, whole outputs.")
+@click.option(
+    "--expand", is_flag=True, help="Fold and cut nothing: earlier turns, arguments, outputs, diffs."
+)
 @click.option("--raw", is_flag=True, help="The words of prompts and answers alone, as they were said.")
 @click.option("--markdown", is_flag=True, help="As Markdown.")
 @click.option("--html", metavar="FILE", help="Write a page of its own to FILE, without script; - is stdout.")
@@ -68,7 +70,15 @@ def show(
         await_result(write_document("--html", html, pieces, data_dir))
         return 0
     page = await_result(
-        showing.show(data_dir, os.environ, session, turn=turn, before=before, limit=limit or showing.PAGE)
+        showing.show(
+            data_dir,
+            os.environ,
+            session,
+            turn=turn,
+            before=before,
+            limit=limit or showing.PAGE,
+            with_patches=expand,
+        )
     )
     is_for_people = output_format == "table"
     if is_for_people:
@@ -99,11 +109,11 @@ def _text(page: Shown, *, raw: bool, markdown: bool, expands: bool) -> str:
     if markdown:
         from mcode_exec.output.markdown import markdown_of
 
-        return markdown_of(page.session, page.questions, expands=expands)
+        return markdown_of(page.session, page.questions, expands=expands, patches=page.patches)
     from mcode_exec.output.question_text import questions_text
     from mcode_exec.output.transcript import heading
 
-    return heading(page.session) + questions_text(page.questions, expands=expands)
+    return heading(page.session) + questions_text(page.questions, expands=expands, patches=page.patches)
 
 
 def _emit_rows(page: Shown, output_format: str) -> None:

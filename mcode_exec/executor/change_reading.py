@@ -121,6 +121,17 @@ async def diff_session(
     )
 
 
+async def turn_patch(runtime: Runtime, session: Session, turn_id: str, redactor: Redactor) -> bytes:
+    """What a turn changed as a patch, secrets masked; empty where nothing is, or nothing of it is kept."""
+    turn = await runtime.store.read(lambda: change_rows.find_changes(turn_id))
+    if turn is None or turn.session_id != session.id:
+        return b""
+    packs = TurnPacks(runtime.sessions_dir, session.history_relative_dir, [turn_id])
+    writer = _Writer(packs, redactor, with_patch=True)
+    await on_thread(lambda _: writer.rows(chains([turn])))
+    return b"".join(writer.patches)
+
+
 async def _horizon_ms(runtime: Runtime) -> int:
     return await runtime.store.read(lambda: change_rows.horizon_ms(runtime.clock.now_ms()))
 

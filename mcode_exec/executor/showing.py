@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor.inspect import masked_words, opened, seals_of
@@ -36,6 +36,8 @@ class Shown(Struct, frozen=True, kw_only=True):
     #: the turn that runs
     current_turn_id: str | None
     cursor: str | None
+    #: by turn, what it changed as a patch, where that was asked for and is kept
+    patches: dict[str, str] = {}
 
 
 async def show(
@@ -46,8 +48,11 @@ async def show(
     turn: str | None,
     before: str | None,
     limit: int = PAGE,
+    with_patches: bool = False,
 ) -> Shown:
     """The newest messages of a session, or of one turn of it, before the cursor.
+
+    `with_patches`: with what their turns changed, as far as it is kept.
 
     Raises: SessionError (no such session, no such turn); InvocationError for a cursor that is none.
     """
@@ -64,8 +69,21 @@ async def show(
             before_row=None if before is None else int(before),
             limit=limit,
         )
-        seals = await seals_of(runtime, [page.session])
-    return shown_of(page, seals, redactor)
+        found = shown_of(page, await seals_of(runtime, [page.session]), redactor)
+        patches = await _patches(runtime, found, redactor) if with_patches else {}
+    return structs.replace(found, patches=patches)
+
+
+async def _patches(runtime: Runtime, found: Shown, redactor: Redactor) -> dict[str, str]:
+    from mcode_exec.executor.change_reading import turn_patch
+
+    patches: dict[str, str] = {}
+    for turn in (turn for question in found.questions for turn in question.turns):
+        if turn.facts.file_changes is not None and turn.facts.file_changes.get("files"):
+            patch = await turn_patch(runtime, found.session, turn.turn_id, redactor)
+            if patch:
+                patches[turn.turn_id] = patch.decode("utf-8", "replace")
+    return patches
 
 
 def is_cursor(text: str) -> bool:

@@ -9,7 +9,7 @@ words; the page of html_page.py is the one that decides it here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcode_exec.output.escape import escape, escape_text
 from mcode_exec.output.narration import cut
@@ -34,9 +34,15 @@ _LINE_CHARS = 200
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~&!])")
 
 
-def markdown_of(session: Session, questions: Sequence[Question], *, expands: bool) -> str:
-    """A whole document; `expands`: nothing is folded or cut."""
-    return head_of(session) + body_of(questions, expands=expands)
+def markdown_of(
+    session: Session,
+    questions: Sequence[Question],
+    *,
+    expands: bool,
+    patches: Mapping[str, str] | None = None,
+) -> str:
+    """A whole document; `expands`: nothing is folded or cut.  `patches`: by turn, what it changed."""
+    return head_of(session) + body_of(questions, expands=expands, patches=patches)
 
 
 def head_of(session: Session) -> str:
@@ -53,11 +59,19 @@ def head_of(session: Session) -> str:
     return f"# {plain(session.title)}\n\n{lines}"
 
 
-def body_of(questions: Sequence[Question], *, expands: bool) -> str:
+def body_of(questions: Sequence[Question], *, expands: bool, patches: Mapping[str, str] | None = None) -> str:
     """The questions, as they follow the head."""
     return "".join(
-        piece for question in questions for turn in question.turns for piece in _turn(turn, expands)
+        piece
+        for question in questions
+        for turn in question.turns
+        for piece in (*_turn(turn, expands), *_patch((patches or {}).get(turn.turn_id)))
     )
+
+
+def _patch(patch: str | None) -> Iterator[str]:
+    if patch:
+        yield f"\n{fenced(patch.rstrip(chr(10)), 'diff')}\n"
 
 
 def _turn(turn: TurnView, expands: bool) -> Iterator[str]:
@@ -117,10 +131,10 @@ def code(text: str) -> str:
     return f"{marks}{pad}{line}{pad}{marks}"
 
 
-def fenced(text: str) -> str:
+def fenced(text: str, language: str = "text") -> str:
     """Lines as a block of code that ends where the text does."""
     marks = "`" * max(3, _longest_run(text) + 1)
-    return f"{marks}text\n{escape_text(text)}\n{marks}"
+    return f"{marks}{language}\n{escape_text(text)}\n{marks}"
 
 
 def _quoted(text: str) -> str:

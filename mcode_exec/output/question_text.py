@@ -6,7 +6,7 @@ Everything that acts on a terminal is shown as its escape, but for the words of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcode_exec.output.escape import escape, escape_text
 from mcode_exec.output.narration import cut
@@ -31,17 +31,27 @@ _PATHS = 5
 _USUAL_ENDS = (None, "stop", "end_turn", "tool_calls", "tool_use")
 
 
-def questions_text(questions: Sequence[Question], *, expands: bool) -> str:
-    """`questions` in order, each turn with what it came to; `expands`: nothing is folded or cut."""
+def questions_text(
+    questions: Sequence[Question], *, expands: bool, patches: Mapping[str, str] | None = None
+) -> str:
+    """`questions` in order, each turn with what it came to; `expands`: nothing is folded or cut.
+
+    `patches`: by turn, what it changed.
+    """
     return "".join(
         f"{line}\n"
         for question in questions
         for turn in question.turns
-        for line in _turn(question, turn, expands)
+        for line in (*_turn(turn, expands), *_patch((patches or {}).get(turn.turn_id)))
     )
 
 
-def _turn(question: Question, turn: TurnView, expands: bool) -> Iterator[str]:
+def _patch(patch: str | None) -> Iterator[str]:
+    if patch:
+        yield from (f"   {escape(line)}" for line in patch.rstrip("\n").split("\n"))
+
+
+def _turn(turn: TurnView, expands: bool) -> Iterator[str]:
     if turn.is_folded and not expands:
         for message in turn.messages:
             if message.role == "user" and not is_hidden(message):

@@ -118,12 +118,16 @@ def money(cost_usd: str | None) -> str | None:
 def files_of(facts: TurnFacts) -> str:
     """`2 files, +10 −3`, by the `fileChanges` of a turn's result; empty where nothing changed or is known."""
     changes = facts.file_changes
-    files = None if changes is None else changes.get("files")
-    if changes is None or not isinstance(files, int) or not files:
+    if changes is None:
         return ""
+    files, gap = changes.get("files"), changes.get("gap")
+    if gap == "all" or not isinstance(files, int):
+        return "changed files not known"
+    if not files:
+        return "changed files not all known" if gap == "some" else ""
     added, deleted = changes.get("additions"), changes.get("deletions")
     lines = f", +{added} −{deleted}" if isinstance(added, int) and isinstance(deleted, int) else ""
-    return counted(files, "file") + lines
+    return counted(files, "file") + lines + (" (not all known)" if gap == "some" else "")
 
 
 def paths_of(facts: TurnFacts) -> tuple[str, ...]:

@@ -62,6 +62,10 @@ def test_expand_folds_and_cuts_nothing(mcode: Mcode, session: str) -> None:
     assert "let me see" in whole
     assert "old_string: 1" in whole
     assert "\n    20\n" not in folded
+    assert "\n   -x = 1\n   +x = 2\n" in whole, "what the turn changed, as a patch"
+    assert "+x = 2" not in folded
+    assert "1 file, +1 −1" in folded
+    assert "```diff\n" in shown(mcode, session, "--expand", "--markdown")
 
 
 def test_programs_get_the_questions_and_what_their_turns_came_to(mcode: Mcode, session: str) -> None:
