@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from mcode_exec import paths
 from mcode_exec.errors import BusyError, InvocationError, StoreFailedError
 from mcode_exec.executor.restoring import Restored, restore_file
-from mcode_exec.executor.taking_in import TakingIn
+from mcode_exec.executor.taking_in import TakingIn, Told
 from mcode_exec.executor.temporary import HeldDirectory
 from mcode_exec.importers.discovery import native_stores, places
 from mcode_exec.importers.mcode_export import is_mcode_export
@@ -23,8 +23,6 @@ from mcode_exec.importers.source import Source, Unusable, UnusableSourceError
 from mcode_exec.records.imported import ForeignSession, ImportedSession, Place
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.redaction import Redactor, secret_values
-
-Told = Callable[[ImportedSession], None]
 
 
 class _Scratch:
@@ -67,14 +65,19 @@ async def import_sessions(
     try:
         with _Turnstile(runtime.data):
             redactor = Redactor(secret_values(env))
-            taking_in = TakingIn(runtime, redactor, again=again)
-            for path in wanted:
-                if await asyncio.to_thread(_is_export, path):
-                    told(_of_export(await restore_file(runtime, path, redactor, as_new=as_new)))
-                    continue
-                if as_new:
-                    raise InvocationError(f"--new-id makes copies of mcode's own exports, and {path} is none")
-                await _import_source_of(sources_in(path, scratch, native_stores(env)), taking_in, told)
+            taking_in = TakingIn(runtime, redactor, told, again=again)
+            try:
+                for path in wanted:
+                    if await asyncio.to_thread(_is_export, path):
+                        restored = await restore_file(runtime, path, redactor, as_new=as_new)
+                        await taking_in.settle()
+                        told(_of_export(restored))
+                        continue
+                    if as_new:
+                        raise InvocationError(f"--new-id makes copies of mcode's own exports, and {path} is none")
+                    await _import_source_of(sources_in(path, scratch, native_stores(env)), taking_in, told)
+            finally:
+                await taking_in.settle()
     finally:
         await asyncio.to_thread(scratch.remove)
         await runtime.close()
@@ -116,8 +119,9 @@ async def _import_source(source: Source, taking_in: TakingIn, told: Told) -> Non
     sessions: Iterator[ForeignSession | Unusable] = source.sessions()
     while (session := await asyncio.to_thread(_next_of, sessions, source)) is not None:
         if isinstance(session, ForeignSession):
-            told(await taking_in.take(source, session))
+            await taking_in.take(source, session)
             continue
+        await taking_in.settle()
         told(
             ImportedSession(
                 origin=session.origin,

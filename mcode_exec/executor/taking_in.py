@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -38,6 +38,8 @@ from mcode_exec.workspace import git
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
 
+Told = Callable[[ImportedSession], None]
+
 _ROOT_COMMIT_DIGITS = (40, 64)
 _MOST_PATH = 4096  # characters; Linux's own limit of a path
 
@@ -45,16 +47,36 @@ _MOST_PATH = 4096  # characters; Linux's own limit of a path
 class TakingIn:
     """One import's."""
 
-    def __init__(self, runtime: Runtime, redactor: Redactor, *, again: bool) -> None:
+    def __init__(self, runtime: Runtime, redactor: Redactor, told: Told, *, again: bool) -> None:
         self._runtime = runtime
+        self._told = told
+        #: the rows of the newest session while they are written, and what is told once they are
+        self._writing: tuple[asyncio.Task[None], ImportedSession] | None = None
         self._store = runtime.store
         self._redactor = redactor
         self._again = again
         #: by workspace and what the source says of its repository
         self._projects: dict[tuple[str, str | None], Project] = {}
 
-    async def take(self, source: Source, session: ForeignSession) -> ImportedSession:
-        """Take in what is new of one session.  Raises: StoreFailedError, StoreBusyError."""
+    async def take(self, source: Source, session: ForeignSession) -> None:
+        """Take in what is new of one session.
+
+        The rows of a short one are written while the next is read: `settle` waits for the last.
+        Raises: StoreFailedError, StoreBusyError, also for the one before.
+        """
+        outcome = await self._take(source, session)
+        if outcome is not None:
+            await self.settle()
+            self._told(outcome)
+
+    async def settle(self) -> None:
+        """Wait until the rows of the newest session are there.  Raises: StoreFailedError, StoreBusyError."""
+        if self._writing is not None:
+            (task, outcome), self._writing = self._writing, None
+            await task
+            self._told(outcome)
+
+    async def _take(self, source: Source, session: ForeignSession) -> ImportedSession | None:
         if not is_alias(session.source_id):
             return _told(session, "failed", detail="its id is no name that a session can have")
         session_id = imported_session_id(session.origin, session.source_id)
@@ -89,7 +111,7 @@ class TakingIn:
 
     # a session that is not here yet
 
-    async def _new(self, source: Source, session: ForeignSession, session_id: str) -> ImportedSession:
+    async def _new(self, source: Source, session: ForeignSession, session_id: str) -> ImportedSession | None:
         relative_dir = allot_dir(session.created_ms, session_id)
         conversion = self._conversion(source, session, session_id, relative_dir, None)
         try:
@@ -102,16 +124,19 @@ class TakingIn:
             return _told(session, "empty", losses=conversion.losses)
         await asyncio.to_thread(conversion.publish)
         fault("after-import-history")
+        await self.settle()  # it may be the parent of this one
         made, project = await self._made(session, session_id, relative_dir, conversion)
         row = self._row(session, session_id, conversion)
         held = conversion.writer.held
         if held is not None and len(held) <= receiving.BATCH:
-            await receiving.receive_small(self._store, project, made, row, held, self._redactor)
-        else:
-            await receiving.begin_receiving(self._store, project, made, row)
-            async with maintenance(self._store, self._runtime.owner, session_id, self._runtime.clock):
-                await self._write_rows(session_id, conversion.writer, skips=0)
-                await receiving.end_receiving(self._store, made, row)
+            rows = receiving.receive_small(self._store, project, made, row, held, self._redactor)
+            outcome = _told(session, "imported", made, conversion=conversion)
+            self._writing = (asyncio.ensure_future(rows), outcome)
+            return None
+        await receiving.begin_receiving(self._store, project, made, row)
+        async with maintenance(self._store, self._runtime.owner, session_id, self._runtime.clock):
+            await self._write_rows(session_id, conversion.writer, skips=0)
+            await receiving.end_receiving(self._store, made, row)
         return _told(session, "imported", made, conversion=conversion)
 
     # a session that was imported before
