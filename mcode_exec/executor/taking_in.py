@@ -125,15 +125,15 @@ class TakingIn:
         await asyncio.to_thread(conversion.publish)
         fault("after-import-history")
         await self.settle()  # it may be the parent of this one
-        made, project = await self._made(session, session_id, relative_dir, conversion)
+        made = await self._made(session, session_id, relative_dir, conversion)
         row = self._row(session, session_id, conversion)
         held = conversion.writer.held
         if held is not None and len(held) <= receiving.BATCH:
-            rows = receiving.receive_small(self._store, project, made, row, held, self._redactor)
+            rows = receiving.receive_small(self._store, made, row, held, self._redactor)
             outcome = _told(session, "imported", made, conversion=conversion)
             self._writing = (asyncio.ensure_future(rows), outcome)
             return None
-        await receiving.begin_receiving(self._store, project, made, row)
+        await receiving.begin_receiving(self._store, made, row)
         async with maintenance(self._store, self._runtime.owner, session_id, self._runtime.clock):
             await self._write_rows(session_id, conversion.writer, skips=0)
             await receiving.end_receiving(self._store, made, row)
@@ -212,7 +212,7 @@ class TakingIn:
 
     async def _made(
         self, session: ForeignSession, session_id: str, relative_dir: str, conversion: _Conversion
-    ) -> tuple[Session, Project]:
+    ) -> Session:
         workspace = _workspace(session.workspace)
         project = await self._project(workspace, session.repository)
         parent_id = await self._parent(session, conversion.losses)
@@ -226,20 +226,17 @@ class TakingIn:
             now_ms=session.created_ms,
             session_kind="conversation" if parent_id is None else "task",
         )
-        return (
-            structs.replace(
-                made,
-                id=session_id,
-                history_relative_dir=relative_dir,
-                updated_ms=session.updated_ms,
-                activity_ms=session.updated_ms,
-                archived_ms=session.archived_ms,
-                origin=session.origin,
-                parent_id=parent_id,
-                status=session.status,
-                history_bytes=written.history_bytes,
-            ),
-            project,
+        return structs.replace(
+            made,
+            id=session_id,
+            history_relative_dir=relative_dir,
+            updated_ms=session.updated_ms,
+            activity_ms=session.updated_ms,
+            archived_ms=session.archived_ms,
+            origin=session.origin,
+            parent_id=parent_id,
+            status=session.status,
+            history_bytes=written.history_bytes,
         )
 
     async def _parent(self, session: ForeignSession, losses: Losses) -> str | None:
@@ -253,7 +250,7 @@ class TakingIn:
         return parent_id
 
     async def _project(self, workspace: str, repository: str | None) -> Project:
-        """The project of a workspace that may be gone: then what its source knew of the repository counts."""
+        """The project of a workspace, stored; where that is gone, what its source knew of the repository counts."""
         key = (workspace, repository)
         if key not in self._projects:
             found: str | None = None
@@ -265,7 +262,8 @@ class TakingIn:
                     await self._store.write(lambda: session_rows.put_repository(name, identity))
             elif repository is not None and _is_commit(repository):
                 found = repository
-            self._projects[key] = making.project_of(workspace, found, self._runtime.clock.now_ms())
+            project = making.project_of(workspace, found, self._runtime.clock.now_ms())
+            self._projects[key] = await self._store.write(lambda: session_rows.ensure_project(project))
         return self._projects[key]
 
     def _title(self, session: ForeignSession, first_words: str | None) -> tuple[str, bool]:

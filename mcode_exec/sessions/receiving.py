@@ -23,7 +23,7 @@ from mcode_exec.errors import StoreFailedError
 from mcode_exec.faults import fault
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.records.imported import ImportRow
-from mcode_exec.records.session import Project, Session
+from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.commit import write_record_rows
 from mcode_exec.sessions.files import make_dirs, replace_file, sync_dir
@@ -264,7 +264,6 @@ class RowWriter:
 
 async def receive_small(
     store: Store,
-    project: Project,
     session: Session,
     row: ImportRow,
     records: list[HistoryRecord],
@@ -273,8 +272,7 @@ async def receive_small(
     """Everything of a short session that is new here, in one transaction."""
 
     def transaction() -> None:
-        kept = session_rows.ensure_project(project)
-        session_rows.insert_session(msgspec.structs.replace(session, project_id=kept.id))
+        session_rows.insert_session(session)
         import_rows.delete_tombstone(session.id)
         import_rows.put_alias(row.source_id, session.id)
         import_rows.put_import(row)
@@ -284,12 +282,11 @@ async def receive_small(
     fault("after-import-rows")
 
 
-async def begin_receiving(store: Store, project: Project, session: Session, row: ImportRow) -> None:
+async def begin_receiving(store: Store, session: Session, row: ImportRow) -> None:
     """Make a hidden session whose rows are still to be written."""
 
     def transaction() -> None:
-        kept = session_rows.ensure_project(project)
-        hidden = msgspec.structs.replace(session, project_id=kept.id, visibility="hidden", history_bytes=0)
+        hidden = msgspec.structs.replace(session, visibility="hidden", history_bytes=0)
         session_rows.insert_session(hidden)
         import_rows.delete_tombstone(session.id)
         import_rows.put_alias(row.source_id, session.id)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from peewee import IntegerField
 
 from mcode_exec.records.imported import ImportRow
+from mcode_exec.store.statement import Statement
 from mcode_exec.store.tables import Imports, SessionAliases, Tombstones, dicts, tuples
 
 _MOST_NAMED = 2  # sessions: enough to know whether a name is unique
@@ -22,15 +24,27 @@ def _row(row: dict[str, Any]) -> ImportRow:
     return msgspec.convert(row, ImportRow)
 
 
+_NUMBERS = frozenset(field.name for field in Imports._meta.sorted_fields if isinstance(field, IntegerField))
+_COLUMNS = ImportRow.__struct_fields__
+_PUT = Statement(
+    lambda *values: Imports.replace(**dict(zip(_COLUMNS, values, strict=True))),
+    *(int if name in _NUMBERS else str for name in _COLUMNS),
+)
+_PUT_ALIAS = Statement(
+    lambda alias, session_id: SessionAliases.insert(name=alias, session_id=session_id).on_conflict_ignore(),
+    *(str, str),
+)
+
+
 def put_import(row: ImportRow) -> None:
     """Insert a row, or replace that of an earlier import of the same session."""
     values = msgspec.structs.asdict(row)
     values["losses"] = msgspec.json.encode(row.losses).decode()
-    Imports.replace(**values).execute()
+    _PUT.count(*values.values())
 
 
 def put_alias(alias: str, session_id: str) -> None:
-    SessionAliases.insert(name=alias, session_id=session_id).on_conflict_ignore().execute()
+    _PUT_ALIAS.count(alias, session_id)
 
 
 def sessions_called(alias: str) -> list[str]:
