@@ -40,8 +40,9 @@ if TYPE_CHECKING:
     from mcode_exec.records.invocation import Invocation
     from mcode_exec.records.result import Result
 
-#: after the deadline the process goes, come what may
+#: after the deadline the process goes, come what may; a little before, what the loop did not say is said for it
 _LAST_GRACE_S = 4.8
+_LAST_WORD_S = 4.4
 #: main.py turned the collector off: a short run ends before it is needed
 _NO_COLLECTOR_S = 0.5
 #: how long forgetting what is too old may take once the result is out
@@ -72,6 +73,8 @@ class Execution:
         self._scope = AbortScope()
         self._sink: BaseSink
         self._runtime: Runtime | None = None
+        #: taken once, by whoever hands the result to the sink
+        self._word = threading.Lock()
 
     @property
     def is_delivered(self) -> bool:
@@ -94,6 +97,8 @@ class Execution:
             writer.stdout.fail(OSError(errno.EPIPE, os.strerror(errno.EPIPE)))
             self._stdout_gone()
         result = await self._result()
+        if not self._word.acquire(blocking=False):
+            await asyncio.Event().wait()  # the last word is being said, and the process ends with it
         final = await sink.result(result)
         self._report(final)
         await self._write_pages()
@@ -242,7 +247,28 @@ class Execution:
         deadline_s = self._invocation.started_monotonic_s + timeout_s
         loop.call_at(deadline_s, self._scope.trip, "deadline")
         self._sink.give_up_at(deadline_s + READER_GRACE_S)
-        _end_at(deadline_s + _LAST_GRACE_S)
+        _at(deadline_s + _LAST_WORD_S, self._say_last)
+        _at(deadline_s + _LAST_GRACE_S, os._exit, 6)
+
+    def _say_last(self) -> None:
+        """A loop that is stuck cannot keep the promise of a deadline, nor that of a result; another thread can.
+
+        What the store knows of the turn stays as it is, as after a kill: the next start settles it.
+        """
+        if not self._word.acquire(blocking=False):
+            return  # the result is being written: who reads it is waited for a little longer
+        from mcode_exec.executor.outcome import never_ended
+
+        result = never_ended(
+            self._invocation,
+            session_id=self._sink.session_id,
+            turn_id=self._sink.turn_id,
+            duration_ms=self._duration_ms(),
+        )
+        try:
+            self._sink.last_word(result)
+        finally:
+            os._exit(result.exit_code)
 
     def _report(self, final: Result) -> None:
         """`--diagnostics-dir`: a report of a run that did not succeed; without it the outcome is the same."""
@@ -274,12 +300,12 @@ class Execution:
         await sink.close()
 
 
-def _end_at(monotonic_s: float) -> None:
-    """A loop that is stuck cannot keep the promise of a deadline; another thread can."""
+def _at(monotonic_s: float, action: Callable[..., object], *args: object) -> None:
+    """Do something in another thread than the loop's, which may be stuck."""
     wait_s = min(monotonic_s - time.monotonic(), threading.TIMEOUT_MAX)
-    last = threading.Timer(wait_s, os._exit, args=(6,))
-    last.daemon = True
-    last.start()
+    timer = threading.Timer(wait_s, action, args=args)
+    timer.daemon = True
+    timer.start()
 
 
 def _collect_again() -> None:

@@ -142,6 +142,25 @@ def stopped_before_turn(
     )
 
 
+def never_ended(
+    invocation: Invocation, *, session_id: str | None, turn_id: str | None, duration_ms: int
+) -> Result:
+    """The result of a run that did not end at its deadline: nobody can be asked what it has come to."""
+    ending = Ending(outcome="aborted", abort_reason="deadline")
+    verdict = _aborted(ending, TurnState(), AbortScope(), _limit_by_flag(invocation))
+    return Result(
+        run_id=invocation.run_id,
+        session_id=session_id,
+        turn_id=turn_id,
+        status=verdict.status,
+        exit_code=verdict.exit_code,
+        error=verdict.error,
+        usage_incomplete=turn_id is not None,
+        limit=verdict.limit,
+        duration_ms=duration_ms,
+    )
+
+
 def cancelled_before_turn(invocation: Invocation, session_id: str, turn_id: str) -> Result:
     """The result of a submission that somebody took back before it was admitted."""
     info = ErrorInfo(

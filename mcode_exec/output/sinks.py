@@ -9,7 +9,9 @@ no gaps.  Where the facts come from is the executor's business.
 
 from __future__ import annotations
 
+import asyncio
 import os
+import threading
 import time
 from decimal import Decimal
 from typing import TYPE_CHECKING
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 #: how long a reader of stderr, or any reader once the run was told to end, may take nothing
 STALL_S = 2.0
+#: how long readers are waited for who are told the last word: it comes when all other patience is over
+_LAST_WORD_S = 0.3
 
 
 #: errors after which the same session cannot go on
@@ -81,6 +85,8 @@ class BaseSink:
         #: when the run was told to end: from then on readers are waited for only while they read
         self._hurried_s: float | None = None
         self._give_up_s: float | None = None
+        #: the thread that says the last word, where the loop could not
+        self._last_speaker: int | None = None
         is_shared = self._wants_lines and writer.stdout.is_terminal  # event lines would run into it
         has_status = not options.quiet and not is_shared and is_wanted(writer.stderr, env)
         self._status = StatusLine(writer.stderr, with_color="NO_COLOR" not in env) if has_status else None
@@ -107,6 +113,8 @@ class BaseSink:
         self._deltas = DeltaRedaction(redactor)
 
     async def event(self, event: AnyEvent) -> None:
+        if self._last_speaker not in (None, threading.get_ident()):
+            await asyncio.Event().wait()  # nothing comes behind the last word, and the process ends with it
         if isinstance(event, ExecStarted) and self._sequence:
             return  # said already, by the first event whatever it was
         if not self._sequence and not isinstance(event, ExecStarted):
@@ -172,6 +180,17 @@ class BaseSink:
         result = await self._with_delivery(result, is_written)
         self._say_session(result)
         return result
+
+    def last_word(self, result: Result) -> None:
+        """`result`, from another thread than the loop's, which is stuck; what the loop still says is not heard."""
+        self._last_speaker = threading.get_ident()
+        self.give_up_at(time.monotonic() + _LAST_WORD_S)
+
+        async def say() -> None:
+            await self.result(result)
+            await self.close()
+
+        asyncio.run(say())
 
     async def _put_files(self, result: Result) -> Result:
         """The answer and the result file; whatever could not be written is in the returned result."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart
+from mcode_exec.providers.assembly import CallPart, TextPart, ThinkingPart, check_count
 from mcode_exec.providers.counting import merge_counts, messages_usage
 from mcode_exec.providers.payload import (
     arguments_text,
@@ -73,6 +73,7 @@ class Reader(AnswerReader):
     def _open(self, index: Any, block: dict[str, Any]) -> None:
         if index in self._blocks:  # an end that never came
             self._close(index)
+        check_count(len(self._blocks))
         kind = block.get("type")
         if kind == "text":
             self._blocks[index] = TextPart()
@@ -128,7 +129,7 @@ class Reader(AnswerReader):
             self.draft.think(part, text)
             self._sign(part, as_text(delta.get("signature")))
         elif isinstance(part, CallPart):
-            self.draft.add_arguments(part, as_text(delta.get("partial_json")))
+            self.draft.add_arguments(part, arguments_text(delta.get("partial_json")))
 
     def _close(self, index: Any) -> None:
         part = self._blocks.pop(index, None)

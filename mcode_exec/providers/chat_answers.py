@@ -152,6 +152,7 @@ class Reader(AnswerReader):
             ) and detail.get("type") != "reasoning.encrypted"
             if not is_same:
                 last, texts = {}, {}
+                check_count(len(self._details))
                 self._details.append((last, texts))
             for key, value in detail.items():
                 if key in ("text", "summary") and isinstance(value, str):
@@ -172,10 +173,8 @@ class Reader(AnswerReader):
             arguments = arguments_text(function.get("arguments"))
             call = self._call_of(delta, name, arguments, taken)
             taken.append(call)
-            if name and not call.name:
-                call.name = name
-            elif name and name != call.name and call.index < 0:
-                call.name += name
+            if name and not call.pieces:
+                _take_name(call, name)
             if isinstance(delta.get("extra_content"), dict) and call.index < 0:
                 self._keep_extra(delta["extra_content"])
             if call.name or arguments:
@@ -228,6 +227,14 @@ class Reader(AnswerReader):
 
     def usage(self) -> Usage:
         return chat_usage(self.counts)
+
+
+def _take_name(call: CallPart, name: str) -> None:
+    """A name may come whole, once more, grown by a piece, or in pieces: until the arguments begin."""
+    if name.startswith(call.name):
+        call.name = name
+    else:
+        call.name += name
 
 
 def _is_saying(choice: Any) -> bool:

@@ -17,6 +17,10 @@ REPLACEMENT = "\ufffd"
 MAX_DEPTH = 128
 #: deepest nesting of anything: what is read just within an interpreter's limit breaks whatever walks through it
 _MAX_NESTING = 256
+#: most values of one JSON text; as objects they take many times the bytes they were written in
+_MAX_VALUES = 1_000_000
+#: an integer of more digits is no number that anybody counts with, and costs too much to be read
+_MAX_DIGITS = 4000
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -26,18 +30,17 @@ class PayloadError(ValueError):
     """Not JSON."""
 
 
-class TooDeepError(PayloadError):
-    """JSON, but nested more deeply than anything of use."""
-
-    def __init__(self) -> None:
-        super().__init__(f"nested more than {_MAX_NESTING} levels deep")
+class BeyondLimitsError(PayloadError):
+    """JSON perhaps, but larger in depth or number of values than anything of use; the text goes on "it is"."""
 
 
 def decode(data: bytes | str, *, takes_nan: bool = True) -> Any:
-    """The value of a JSON text; NaN and the infinities, where taken at all, are null.
+    """The value of a JSON text; NaN, the infinities and endless integers, where taken at all, are null.
 
-    Raises: PayloadError for anything that is no JSON; TooDeepError.
+    Raises: PayloadError for anything that is no JSON; BeyondLimitsError.
     """
+    if len(data) > _MAX_VALUES:
+        _check_values(data)
     try:
         value = _decoder.decode(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -58,7 +61,36 @@ def _check_nesting(value: Any) -> None:
         ]
         if not level:
             return
-    raise TooDeepError
+    raise _too_deep()
+
+
+def _too_deep() -> BeyondLimitsError:
+    return BeyondLimitsError(f"nested more than {_MAX_NESTING} levels deep")
+
+
+def _check_values(data: bytes | str) -> None:
+    """Count the values before any of them is made: each stands behind one of three marks, but for the last."""
+    if _marks_in(data) <= _MAX_VALUES:
+        return  # marks inside of strings included: nearly every large text
+    import re
+
+    # a string that never ends goes to the end of the text, so that no text is gone through twice
+    string = r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)'
+    most = 2 * _MAX_VALUES  # strings: keys and values; no more are looked at
+    if isinstance(data, str):
+        text, strings = re.subn(string, "", data, count=most + 1, flags=re.DOTALL)
+        marks = _marks_in(text)
+    else:
+        rest, strings = re.subn(string.encode(), b"", data, count=most + 1, flags=re.DOTALL)
+        marks = _marks_in(rest)
+    if strings > most or marks > _MAX_VALUES:
+        raise BeyondLimitsError(f"of more than {_MAX_VALUES:,} values")
+
+
+def _marks_in(data: bytes | str) -> int:
+    if isinstance(data, str):
+        return sum(map(data.count, "[{,"))
+    return sum(map(data.count, (b"[", b"{", b",")))
 
 
 def _decode_hostile(data: bytes | str, takes_nan: bool) -> Any:
@@ -68,11 +100,18 @@ def _decode_hostile(data: bytes | str, takes_nan: bool) -> Any:
         if not takes_nan:
             raise PayloadError(f"{name} is no JSON")
 
+    def integer(digits: str) -> int | None:
+        if len(digits) <= _MAX_DIGITS:
+            return int(digits)
+        if not takes_nan:
+            raise PayloadError(f"a number of {len(digits)} digits is none")
+        return None
+
     text = data if isinstance(data, str) else data.decode("utf-8", "replace")
     try:
-        return json.loads(text, strict=False, parse_constant=constant)
+        return json.loads(text, strict=False, parse_constant=constant, parse_int=integer)
     except RecursionError:
-        raise TooDeepError from None
+        raise _too_deep() from None
     except ValueError as error:
         raise PayloadError(str(error)) from None
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers import failures
 from mcode_exec.providers.endings import code_of
-from mcode_exec.providers.payload import PayloadError, TooDeepError, decode
+from mcode_exec.providers.payload import BeyondLimitsError, PayloadError, decode
 from mcode_exec.providers.sse import MAX_EVENT_BYTES, SseParser, is_line
 from mcode_exec.providers.wire import AnswerReader
 from mcode_exec.records.history import TextBlock, ToolCallBlock
@@ -100,11 +100,18 @@ async def _read_stream(
             raise ModelCallError(
                 "LLM_BAD_RESPONSE", f"the provider sent an answer of more than {MAX_ANSWER_BYTES} bytes"
             )
-        is_progress = False
-        for event in parser.feed(data):
-            is_progress = reader.feed(event) or is_progress
-            if reader.is_terminal:
+        is_progress, was_complete = False, reader.is_complete
+        try:
+            for event in parser.feed(data):
+                was_complete = reader.is_complete
+                is_progress = reader.feed(event) or is_progress
+                if reader.is_terminal:
+                    return
+        except ModelCallError as failure:
+            # what no answer may be does not undo one that was told; that the provider failed would
+            if was_complete and failure.code == "LLM_BAD_RESPONSE":
                 return
+            raise
         if not reader.events:
             reader.is_inside_event = parser.is_inside_event
         if is_progress:
@@ -173,7 +180,7 @@ async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None
     body = b"".join(pieces)
     try:
         value = decode(body.lstrip(_BLANK))
-    except TooDeepError as error:
+    except BeyondLimitsError as error:
         raise ModelCallError("LLM_BAD_RESPONSE", f"the provider's answer is {error}") from None
     except PayloadError:
         if is_json and not _is_json_lines(body):

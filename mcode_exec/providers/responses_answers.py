@@ -66,7 +66,7 @@ class Reader(AnswerReader):
             return
         key = self._key(value)
         if kind == "response.function_call_arguments.delta":
-            self.draft.add_arguments(self._call(key), as_text(value.get("delta")))
+            self.draft.add_arguments(self._call(key), arguments_text(value.get("delta")))
         elif kind == "response.function_call_arguments.done":
             self._give_arguments(self._call(key), value)
         elif kind in ("response.reasoning_summary_text.delta", "response.reasoning_text.delta"):
@@ -179,7 +179,17 @@ class Reader(AnswerReader):
             self.label = (
                 f"{INCOMPLETE}: {reason or 'no reason was given'}"  # a limit is one, this is none we know
             )
+        elif not is_incomplete and self._is_cut_off(as_list(response.get("output"))):
+            self.label = f"{INCOMPLETE}: an item of the answer was not finished"
         self.is_complete = self.is_terminal = True
+
+    def _is_cut_off(self, output: list[Any]) -> bool:
+        """Whether a call or a message says of itself that it is none, whatever is said of the whole."""
+        items = [*self._done.values(), *map(as_object, output)]
+        return any(
+            item.get("status") == "incomplete" and item.get("type") in ("function_call", "message")
+            for item in items
+        )
 
     def _take_untold(self, output: list[Any]) -> None:
         """Items of the types that the stream brought nothing of; the others stand there once more."""

@@ -13,7 +13,7 @@ from mcode_exec.providers.assembly import Assembled, Draft, Emit
 from mcode_exec.providers.counting import merge_counts
 from mcode_exec.providers.endings import ending_of, finish_reason_of
 from mcode_exec.providers.failures import SHOWN_BODY, Headers, from_error_object, printable
-from mcode_exec.providers.payload import PayloadError, TooDeepError, as_object, decode
+from mcode_exec.providers.payload import BeyondLimitsError, PayloadError, as_object, decode
 from mcode_exec.providers.sse import SseEvent
 from mcode_exec.records.history import Block, TextBlock
 from mcode_exec.records.model import WireFormat
@@ -39,7 +39,7 @@ def _is_refused(base_resp: Any) -> bool:
 
 
 def _no_json(data: bytes, error: PayloadError) -> ModelCallError:
-    if isinstance(error, TooDeepError):
+    if isinstance(error, BeyondLimitsError):
         return ModelCallError("LLM_BAD_RESPONSE", f"an event of the provider's stream is {error}")
     shown = data[: SHOWN_BODY * 4].decode("utf-8", "replace")[:SHOWN_BODY]
     return ModelCallError(
@@ -134,6 +134,8 @@ class AnswerReader(ABC):
             try:
                 value = decode(data)
             except PayloadError as error:
+                if self.is_complete:
+                    return False  # the answer is told; what was broken is its usage at most
                 raise _no_json(data, error) from None
             is_progress = is_ours = False
             if isinstance(value, dict):  # any other value says nothing

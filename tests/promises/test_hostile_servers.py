@@ -76,6 +76,22 @@ def test_an_answer_without_end_ends_the_run_within_bounds(
     assert peak < 600 * 1024
 
 
+def test_an_event_of_millions_of_values_is_refused_with_a_result_and_little_memory(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    peer.script(raw(b'data: {"x":[' + b"[]," * 9_000_000 + b"[]]}\n\n"))
+    running = mcode.start("exec", "go", *JSON, "--result", "r.json")
+    peak = 0
+    while running.process.poll() is None:
+        peak = max(peak, peak_kib(running.process.pid))
+    run = running.finish()
+    assert run.code == 3, run.err
+    assert run.result["error"]["code"] == "LLM_BAD_RESPONSE"
+    assert "of more than 1,000,000 values" in run.result["error"]["message"]
+    assert (mcode.workspace / "r.json").read_text() == run.out
+    assert peak < 300 * 1024
+
+
 def ended(mcode: Mcode, *, code: int) -> Run:
     run = mcode.exec("go", *JSON, "-v").check(code)
     assert KEY not in run.out + run.err

@@ -334,8 +334,22 @@ def test_a_time_limit_ends_the_run_with_6() -> None:
     assert (rc, result_in(out)["status"]) == (6, "timeout")
 
 
-def test_a_loop_that_is_stuck_does_not_outlive_the_timeout() -> None:
-    assert run("blocked", "--timeout", "100ms")[0] == 6
+@pytest.mark.parametrize("script", ["blocked", "stuck"])
+@pytest.mark.parametrize("output_format", ["text", "json", "stream-json"])
+def test_a_run_that_is_stuck_does_not_outlive_the_timeout_and_leaves_its_result_all_the_same(
+    script: str, output_format: str, tmp_path: Path
+) -> None:
+    file, events = tmp_path / "r.json", tmp_path / "ev.jsonl"
+    flags = ("--timeout", "100ms", "--output-format", output_format, "--result", str(file))
+    rc, out, err = run(script, *flags, "--events", str(events))
+
+    assert rc == 6
+    result = result_in(file.read_bytes())
+    assert (result["status"], result["exitCode"], result["error"]["code"]) == ("timeout", 6, "TIMEOUT")
+    assert (result["sessionId"], result["usageIncomplete"], result["costUsd"]) == (SESSION, True, None)
+    assert json.loads(events.read_bytes().splitlines()[-1])["result"] == result
+    assert "stopped: time limit 100ms reached" in err
+    assert out == b"" if output_format == "text" else result_in(out) == result
 
 
 def test_threads_and_connections_that_hang_do_not_hold_the_exit() -> None:

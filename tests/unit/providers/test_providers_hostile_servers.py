@@ -425,6 +425,62 @@ def test_arguments_of_any_depth_are_kept_as_broken(api: str) -> None:
     assert (call.arguments, call.broken_arguments) == ({}, text)
 
 
+#: 1,000,001 values, written in a few bytes each; in memory they take many times that
+WIDE = {what: f"[{(what + ',') * 1_000_000}{what}]" for what in ("[]", "{}", "1", '""', r'"\ud800"')}
+
+
+@each_format
+@pytest.mark.parametrize("what", WIDE)
+def test_an_event_or_body_of_more_values_than_any_answer_has_is_refused_before_they_are_made(
+    api: str, what: str
+) -> None:
+    begun = json.dumps(delta(api, "x")).encode()
+    wide = b'{"x":' + WIDE[what].encode() + b"," + begun[1:]
+    reader = wire_module(api).Reader(lambda _fact: None, "acme", [], 0)  # type: ignore[arg-type]
+    with pytest.raises(ModelCallError, match="of more than 1,000,000 values") as caught:
+        reader.feed(SseEvent("", wide))
+    assert caught.value.code == "LLM_BAD_RESPONSE"
+    assert failed([http(wide, kind="application/json")], api).code == "LLM_BAD_RESPONSE"
+
+
+@each_format
+@pytest.mark.parametrize("text", ["[{,", '\\"[{,', "\\\\"])
+def test_marks_of_json_inside_of_a_text_are_no_values(api: str, text: str) -> None:
+    answer, _, _ = run([[http(answered(api, text * 400_000))]], api=api)
+    assert answer.content == (TextBlock(text=text * 400_000),)
+
+
+def test_what_never_ends_is_gone_through_once() -> None:
+    for text in (
+        '["' + '\\"[,' * 1_000_000,
+        '["' + '\\"[,' * 1_000_000 + "\\",
+        '"' * 3_000_001 + "," * 2_000_000,
+    ):
+        for data in (text, text.encode()):
+            with pytest.raises(PayloadError):
+                decode(data)
+
+
+@pytest.mark.parametrize("what", ["[]", "1"])
+def test_arguments_of_more_values_than_any_call_has_are_kept_as_broken(what: str) -> None:
+    call = CallPart()
+    call.pieces.append(f'{{"a":{WIDE[what]}}}')
+    block = call.block("acme")
+    assert isinstance(block, ToolCallBlock)
+    assert (block.arguments, block.broken_arguments) == ({}, call.arguments_text)
+
+
+def test_details_and_blocks_that_are_only_begun_are_counted_too() -> None:
+    details = [{"type": "reasoning.text", "index": number} for number in range(5000)]
+    chat = {"choices": [{"delta": {"reasoning_details": details}}]}
+    blocks = [
+        {"type": "content_block_start", "index": number, "content_block": {"type": "text", "text": ""}}
+        for number in range(5000)
+    ]
+    assert "more than 4096 blocks" in failed([http(sse(chat))], "openai-completions").message
+    assert "more than 4096 blocks" in failed([http(sse(*blocks))], "anthropic-messages").message
+
+
 def test_an_error_body_of_any_depth_is_an_error() -> None:
     for depth in DEPTHS:
         body = b'{"error":' * depth + b"1" + b"}" * depth
