@@ -29,16 +29,16 @@ class Usage(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
 
     @property
     def total_tokens(self) -> int | None:
-        """Sum of the known classes; None when input or output is unknown."""
-        if self.input_tokens is None or self.output_tokens is None:
-            return None
-        return (
-            self.input_tokens
-            + self.output_tokens
-            + (self.reasoning_tokens or 0)
-            + (self.cache_read_tokens or 0)
-            + (self.cache_write_tokens or 0)
+        """Sum of the known classes, so that totals add up as the classes do; None when none is known."""
+        classes = (
+            self.input_tokens,
+            self.output_tokens,
+            self.reasoning_tokens,
+            self.cache_read_tokens,
+            self.cache_write_tokens,
         )
+        known = [tokens for tokens in classes if tokens is not None]
+        return sum(known) if known else None
 
     @property
     def is_complete(self) -> bool:

@@ -62,6 +62,31 @@ def test_the_totals_are_the_sum_of_the_results(mcode: Mcode, peer: Peer, api: st
     assert (one["answers"], one["inputTokens"]) == (2, 11)
 
 
+def test_a_total_is_the_sum_of_its_rows_of_the_results_and_of_its_classes_whatever_is_unknown(
+    mcode: Mcode, peer: Peer, api: str
+) -> None:
+    mcode.configure(retry="max_retries = 0")
+    classes = ("inputTokens", "outputTokens", "reasoningTokens", "cacheReadTokens", "cacheWriteTokens")
+    peer.script(
+        stall_after(answer(say("half"), usage={"input": 10, "output": 5})),
+        say("whole") + counted(input=10, output=5),
+        Answer(say("silent").parts, usage=None),
+    )
+    cut = mcode.start("exec", "hi", "--output-format", "stream-json")
+    cut.wait_event("item.updated")
+    cut.send(signal.SIGTERM)
+    results = [cut.finish().result, *(mcode.exec("hi", *JSON).check().result for _ in range(2))]
+    document = used(mcode, "--by", "session")
+    rows, total = document["usage"], document["total"]
+    assert len(rows) == 3
+    for one in (total, *rows, *(result["usage"] for result in results)):
+        told = [one[name] for name in classes if one[name] is not None]
+        assert one["totalTokens"] == (sum(told) if told else None)
+    for every in (rows, [result["usage"] for result in results]):
+        assert total["totalTokens"] == sum(one["totalTokens"] or 0 for one in every)
+    assert total["totalTokens"] == (25 if api == ANTHROPIC else 15)
+
+
 def test_a_long_prompt_is_charged_at_the_price_of_its_tier(mcode: Mcode, peer: Peer) -> None:
     mcode.configure(cost="cost = { input = 1.0, output = 10.0, over_200k = { input = 2.0, output = 20.0 } }")
     for tokens, cost in (
