@@ -173,7 +173,7 @@ class Reader(AnswerReader):
             arguments = arguments_text(function.get("arguments"))
             call = self._call_of(delta, name, arguments, taken)
             taken.append(call)
-            if name and not call.pieces:
+            if name and not (call.name and call.pieces):
                 _take_name(call, name)
             if isinstance(delta.get("extra_content"), dict) and call.index < 0:
                 self._keep_extra(delta["extra_content"])

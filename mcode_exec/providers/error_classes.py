@@ -68,6 +68,8 @@ _BY_CODE_ALONE = {
     }.items()
     for code in codes.split()
 }
+#: what a server says of itself, though it answers 400
+_SERVER_CODES = frozenset(("server", "internalserver", "internal", "serviceunavailable"))
 #: how the codes of requests that are wrong in a detail begin
 _FAULTY = ("invalid", "unsupported", "missing", "unknownparameter", "image")
 #: and how they end
@@ -151,6 +153,8 @@ _LIMIT_AND_REQUEST = re.compile(
 _RATE_CODES = frozenset(
     ("ratelimit", "ratelimitexceeded", "ratelimitreached", "toomanyrequests", "throttling")
 )
+#: statuses that say as much as any code
+_TELLING = frozenset((401, 402, 403, 407, 408, 409, 425))
 _SHORT_TERM = (
     "per minute",
     "per-minute",
@@ -177,7 +181,7 @@ def class_of(status: int | None, report: ErrorReport, *, is_foreign: bool = Fals
         if code in _BY_CODE:
             return _BY_CODE[code]
     if status is not None:
-        return _of_status(status, report, is_foreign)
+        return _of_code_beside(status, report) or _of_status(status, report, is_foreign)
     if report.minimax is not None:
         return _bad_request(report) if report.minimax >= 2000 else _overflow_or(report, "LLM_UPSTREAM_ERROR")
     for code in report.codes:
@@ -188,6 +192,20 @@ def class_of(status: int | None, report: ErrorReport, *, is_foreign: bool = Fals
         if found is not None:
             return _throttled(report) if found == "LLM_RATE_LIMITED" else found
     return _of_words(report)
+
+
+def _of_code_beside(status: int, report: ErrorReport) -> str | None:
+    """The class that a code means which says more than its status: 400 and its kind say only that there was none."""
+    if status in _TELLING or not 400 <= status < 500:
+        return None
+    for code in report.codes:
+        if _BY_CODE_ALONE.get(code) == "LLM_AUTH_ERROR":
+            return "LLM_AUTH_ERROR"
+        if code in _RATE_CODES:
+            return _throttled(report)
+        if code in _SERVER_CODES and status != 429:
+            return _overflow_or(report, "LLM_UPSTREAM_ERROR")
+    return None
 
 
 def _of_status(status: int, report: ErrorReport, is_foreign: bool) -> str:

@@ -16,9 +16,13 @@ from mcode_exec.providers.retry_hints import retry_after_ms
 _MAX_JUDGED = 4000
 _MAX_NESTED = 3
 
-_CODE_KEYS = ("code", "type", "status", "kind", "reason", "__type")
-_STATUS_KEYS = ("code", "status", "status_code", "statusCode", "http_code")
-_MESSAGE_KEYS = ("message", "Message", "msg", "detail", "error", "error_msg", "errorMessage")
+_CODE_KEYS = ("code", "type", "status", "kind", "reason", "error_code", "errorCode", "errcode", "__type")
+_STATUS_KEYS = ("code", "status", "status_code", "statusCode", "http_code", "error_code", "errorCode")
+_MESSAGE_KEYS = ("message", "Message", "msg", "detail", "error", "error_msg", "errorMessage", "errmsg")
+#: where one error object may stand in another, or in a body
+_INNER_KEYS = ("error", "message", "detail", "innererror", "cause")
+#: words of a code that is none
+_GOOD = frozenset(("0", "200", "ok", "success", "successful", "succeeded", "none", "null"))
 
 #: quoted values of what was sent, and quotations in prose
 _ECHO = re.compile(
@@ -53,13 +57,27 @@ class ErrorReport:
         self.request_id = as_text(body.get("request_id")) or None
         self.details = [as_object(item) for item in as_list(error.get("details"))]
         self.codes += [_normal(reason) for one in self.details if (reason := as_text(one.get("reason")))]
-        self.codes += _codes_of(as_object(error.get("innererror")))
         self.hint_ms = _google_hint_ms(self.details)
         self.words = words_of(self.message)
         found = _TRAILING_CODE.search(self.message[:_MAX_JUDGED].strip())
         self.trailing = int(found[1]) if found else None
+        self._take_inner(error, depth)
         self._take_wrapped(self.message, depth)
         self._take_metadata(as_object(error.get("metadata")), depth)
+
+    def _take_inner(self, error: dict[str, Any], depth: int) -> None:
+        """Gateways wrap the error that they got in one of their own: the inner one knows more."""
+        for key in _INNER_KEYS:
+            found = error.get(key)
+            if isinstance(found, dict) and found and depth < _MAX_NESTED:
+                inner = ErrorReport(found, depth + 1)
+                self.codes += inner.codes
+                self.minimax = self.minimax or inner.minimax
+                self.status = self.status or inner.status
+                self.hint_ms = inner.hint_ms if self.hint_ms is None else self.hint_ms
+                self.request_id = self.request_id or inner.request_id
+                if not self.message:
+                    self.message, self.words = inner.message, inner.words
 
     def _take_wrapped(self, message: str, depth: int) -> None:
         """Gateways put the error that they got, as JSON, where their own words should stand."""
@@ -99,6 +117,21 @@ class ErrorReport:
 
     def says(self, texts: tuple[str, ...]) -> bool:
         return any(text in self.words for text in texts)
+
+
+def is_bare_error(value: dict[str, Any]) -> bool:
+    """Whether an object that is no answer is an error without an `error`: words, beside a code or a failure."""
+    kind = value.get("type")
+    if kind is not None and not as_text(kind).lower().endswith(("error", "exception")):
+        return False  # an event of its own kind
+    if value.get("success") is False or value.get("ok") is False:
+        return True
+    if not any(isinstance(value.get(key), str) and value[key].strip() for key in _MESSAGE_KEYS):
+        return False
+    if _status_of(value) is not None:
+        return True
+    codes = _codes_of({key: value.get(key) for key in ("code", "error_code", "errorCode", "errcode")})
+    return kind is not None or any(code not in _GOOD for code in codes)
 
 
 def words_of(message: str) -> str:

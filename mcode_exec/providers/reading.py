@@ -191,6 +191,8 @@ async def _read_body(first: bytes, response: Body, reader: AnswerReader) -> None
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if not isinstance(value, dict) or not reader.feed_body(value):
+        if isinstance(value, dict):
+            reader.check_bare(value)
         raise failures.foreign_body(response.headers, body)
 
 

@@ -152,6 +152,8 @@ class AnswerReader(ABC):
                 is_progress = is_ours and (self.draft.has_moved or self.brings(kind, value))
                 if not is_progress:
                     self.check(value)
+                if not is_ours:
+                    self.check_bare(value)
             if not is_ours and not self.foreign:
                 self.foreign = data[: SHOWN_BODY * 4]
         self.events += is_progress
@@ -195,6 +197,15 @@ class AnswerReader(ABC):
         if value.get("error") or value.get("object") == "error" or value.get("type") == "error":
             self.fail(value)
         if "base_resp" in value and _is_refused(value["base_resp"]):
+            self.fail(value)
+
+    def check_bare(self, value: dict[str, Any]) -> None:
+        """Raise the failure that an object means which is no part of an answer, and has no `error` either."""
+        if self.is_complete:
+            return
+        from mcode_exec.providers.error_report import is_bare_error
+
+        if is_bare_error(value):
             self.fail(value)
 
     def fail(self, value: dict[str, Any], usage: Any = None) -> NoReturn:

@@ -25,6 +25,22 @@ ERRORS: list[tuple[Any, str]] = [
         {"object": "error", "message": "The model `x` does not exist.", "type": "NotFoundError", "code": 404},
         "MODEL_UNKNOWN",
     ),
+    # wrapped twice and more, wherever the inner one stands
+    ({"error": {"error": {"message": "x", "code": "insufficient_quota"}}}, "LLM_CREDITS_EXHAUSTED"),
+    ({"error": {"error": {"error": {"message": "x", "code": 401}}}}, "LLM_AUTH_ERROR"),
+    ({"error": {"message": {"error": {"message": "x", "type": "overloaded"}}}}, "LLM_CLUSTER_OVERLOADED"),
+    (
+        {"error": {"message": "failed", "detail": {"message": "x", "code": "content_filter"}}},
+        "LLM_CONTENT_REFUSED",
+    ),
+    # without any `error`: a code, a status or a failure beside the words
+    ({"code": 401, "msg": "token expired"}, "LLM_AUTH_ERROR"),
+    ({"code": "401", "message": "Unauthorized"}, "LLM_AUTH_ERROR"),
+    ({"status": 429, "message": "Too many"}, "LLM_RATE_LIMITED"),
+    ({"success": False, "message": "rate limit"}, "LLM_RATE_LIMITED"),
+    ({"code": "InvalidApiKey", "message": "x", "request_id": "r"}, "LLM_AUTH_ERROR"),
+    ({"type": "rate_limit_error", "message": "x"}, "LLM_RATE_LIMITED"),
+    ({"error_code": 503, "error_msg": "x"}, "LLM_UPSTREAM_ERROR"),
     ({"base_resp": {"status_code": 1002, "status_msg": "x"}, "choices": None}, "LLM_RATE_LIMITED"),
     ({"base_resp": {"status_code": 1004, "status_msg": "x"}, "choices": None}, "LLM_AUTH_ERROR"),
     ({"base_resp": {"status_code": 1008, "status_msg": "x"}}, "LLM_CREDITS_EXHAUSTED"),
@@ -43,6 +59,28 @@ def test_an_error_inside_a_200_is_of_its_class(error: Any, code: str, is_stream:
     assert isinstance(failure, ModelCallError)
     assert failure.code == code, failure.message
     assert len(peer.requests) == (6 if failure.is_retried else 1)
+
+
+@pytest.mark.parametrize("api", API)
+@pytest.mark.parametrize("is_stream", [True, False], ids=["stream", "body"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"code": 0, "msg": "success", "data": {}},
+        {"code": 200, "message": "OK"},
+        {"status": "ok", "message": "welcome"},
+        {"message": "Not Found", "documentation_url": "https://a.example"},
+        {"code": 404},
+        {"type": "metadata", "code": "x", "message": "y"},
+    ],
+)
+def test_json_of_another_kind_is_no_error_of_a_provider(other: Any, is_stream: bool, api: str) -> None:
+    body = sse(other) if is_stream else json.dumps(other).encode()
+    kind = "text/event-stream" if is_stream else "application/json"
+    failure, peer, _ = run([[http(body, kind=kind)]], api=api)
+    assert isinstance(failure, ModelCallError)
+    assert failure.code == "LLM_BAD_RESPONSE"
+    assert len(peer.requests) == 1
 
 
 OPENAI = {"prompt_tokens": 9, "completion_tokens": 2}

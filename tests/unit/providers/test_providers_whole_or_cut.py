@@ -1,0 +1,146 @@
+"""What a complete answer survives, and what says of itself that it is not complete; calls in odd pieces."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from mcode_exec.errors import ModelCallError
+from mcode_exec.providers.sse import MAX_EVENT_BYTES
+from mcode_exec.records.history import TextBlock, ToolCallBlock
+from mcode_exec.records.usage import Usage
+from tests.unit.providers.byte_peer import chat, http, run, sse
+
+FINISHED = sse(chat({"content": "hey"}), chat({}, "stop"))
+USAGE = sse({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}}, "[DONE]")
+BROKEN = {
+    "no JSON": "{bad",
+    "a comma too many": '{"choices":[],"usage":{"prompt_tokens":1,}}',
+    "too deep": "[" * 1000 + "]" * 1000,
+    "too many values": "[" + "1," * 1_000_001 + "1]",
+    "a number without end": '{"choices":[],"usage":{"prompt_tokens":' + "9" * 10_000 + "}}",
+    "an event above the limit": "x" * (MAX_EVENT_BYTES + 1),
+    "another API": '{"choices":[{"index":0,"text":"hey"}]}',
+    "words beside a code": '{"code":500,"message":"x"}',
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_an_answer_with_its_finish_reason_stands_whatever_follows_and_usage_that_is_broken_is_null(
+    what: str,
+) -> None:
+    answer, peer, _ = run([[http(FINISHED + sse(BROKEN[what]))]])
+    assert not isinstance(answer, Exception), answer
+    assert (answer.content, answer.finish_reason) == ((TextBlock(text="hey"),), "stop")
+    assert answer.usage == Usage()
+    assert len(peer.requests) == 1
+
+
+@pytest.mark.parametrize("what", ["no JSON", "too deep", "too many values"])
+def test_usage_behind_a_broken_event_counts(what: str) -> None:
+    answer, _, _ = run([[http(FINISHED + sse(BROKEN[what]) + USAGE)]])
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (9, 2)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_the_same_before_the_finish_reason_is_a_failure(what: str) -> None:
+    if what == "a number without end":  # it is JSON, and only the number is none
+        return
+    failure, _, _ = run([[http(sse(chat({"content": "hey"})) + sse(BROKEN[what]) + FINISHED)]])
+    assert isinstance(failure, ModelCallError)
+
+
+def item(kind: str, status: str) -> dict[str, Any]:
+    if kind == "function_call":
+        return {"type": kind, "id": "i", "call_id": "a", "name": "bash", "arguments": "{}", "status": status}
+    content = [{"type": "output_text", "text": "hey"}]
+    return {"type": kind, "id": "i", "role": "assistant", "content": content, "status": status}
+
+
+@pytest.mark.parametrize("kind", ["function_call", "message"])
+@pytest.mark.parametrize("said_by", ["item", "response", "body"])
+@pytest.mark.parametrize("status", ["incomplete", "completed"])
+def test_a_call_or_message_that_says_it_is_incomplete_is_cut_off(
+    kind: str, said_by: str, status: str
+) -> None:
+    output = [item(kind, status if said_by != "item" else "completed")]
+    whole = {"id": "r", "object": "response", "status": "completed", "output": output}
+    done = item(kind, status if said_by == "item" else "completed")
+    events = sse(
+        {"type": "response.output_item.done", "output_index": 0, "item": done},
+        {"type": "response.completed", "response": whole},
+    )
+    reply = http(json.dumps(whole).encode(), kind="application/json") if said_by == "body" else http(events)
+    outcome, peer, _ = run([[reply]], api="openai-responses")
+    if status == "completed":
+        assert not isinstance(outcome, Exception), outcome
+        assert len(outcome.content) == 1
+    else:
+        assert isinstance(outcome, ModelCallError)
+        assert (outcome.code, len(peer.requests)) == ("LLM_UPSTREAM_ERROR", 6)
+        assert "broke its answer off (incomplete" in outcome.message
+
+
+def named(*pieces: tuple[str | None, str], with_id: bool = True, legacy: bool = False) -> tuple[Any, ...]:
+    """The calls of a chat answer whose pieces bring these names and arguments."""
+    events: list[object] = []
+    for name, arguments in pieces:
+        function = {"arguments": arguments} | ({} if name is None else {"name": name})
+        piece = {"index": 0, "function": function} | ({"id": "a"} if with_id else {})
+        events.append(chat({"function_call": function} if legacy else {"tool_calls": [piece]}))
+    answer, _, _ = run([[http(sse(*events, chat({}, "tool_calls"), "[DONE]"))]])
+    return tuple((call.name, call.arguments) for call in answer.content if isinstance(call, ToolCallBlock))
+
+
+ARGUMENTS = '{"command":"ls"}'
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        (("bash", ARGUMENTS),),
+        (("ba", ""), ("sh", ""), (None, ARGUMENTS)),
+        (("ba", ""), ("sh", ARGUMENTS)),
+        (("b", ""), ("a", ""), ("s", ""), ("h", ""), ("", ARGUMENTS)),
+        (("ba", ""), ("bash", ARGUMENTS)),
+        ((None, ""), ("bash", ""), (None, ARGUMENTS)),
+        ((None, ARGUMENTS[:5]), ("bash", ARGUMENTS[5:])),
+        (("bash", ""), ("bash", ARGUMENTS[:5]), ("bash", ARGUMENTS[5:])),
+        (("bash", ARGUMENTS[:5]), (None, ARGUMENTS[5:])),
+    ],
+)
+@pytest.mark.parametrize("how", [{}, {"with_id": False}, {"legacy": True}])
+def test_the_name_of_a_call_may_come_whole_again_late_grown_or_in_pieces(pieces: Any, how: Any) -> None:
+    assert named(*pieces, **how) == (("bash", {"command": "ls"}),)
+
+
+GIVEN = {"command": "ls"}
+WHOLE_CALLS = {
+    "anthropic-messages": [
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "a", "name": "bash"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": GIVEN}},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
+        {"type": "message_stop"},
+    ],
+    "openai-completions": [
+        chat({"tool_calls": [{"index": 0, "id": "a", "function": {"name": "bash", "arguments": GIVEN}}]}),
+        chat({}, "tool_calls"),
+        "[DONE]",
+    ],
+    "openai-responses": [
+        {"type": "response.output_item.added", "output_index": 0,
+         "item": {"type": "function_call", "id": "i", "call_id": "a", "name": "bash", "arguments": ""}},
+        {"type": "response.function_call_arguments.delta", "output_index": 0, "delta": GIVEN},
+        {"type": "response.completed", "response": {"status": "completed", "output": []}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", WHOLE_CALLS)
+def test_arguments_that_come_as_an_object_where_text_belongs_are_those_of_the_call(api: str) -> None:
+    answer, _, _ = run([[http(sse(*WHOLE_CALLS[api]))]], api=api)
+    (call,) = answer.content
+    assert (call.name, call.arguments, call.broken_arguments) == ("bash", GIVEN, None)
