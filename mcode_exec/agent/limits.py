@@ -72,8 +72,9 @@ def _reached(limits: Limits, state: TurnState, name: str, value: str, what: str)
         value=value,
         source=source,
     )
+    limit = value if name == "cost" else counted(int(value), name.removesuffix("s"))
     raise LimitReachedError(
-        f"the limit of {value}{' ' + name if name != 'cost' else ''} ({source}) was reached: {what}",
+        f"the limit of {limit} ({source}) was reached: {what}",
         code=_CODES[name],
     )
 

@@ -86,6 +86,6 @@ def command(
         notice(listing.refreshed)
     if listing.state.trouble is not None:
         notice(f"fetched data are not used: {listing.state.trouble}")
-    if is_table:
+    if is_table and listing.tells_of_data:
         notice(listing.state.sentence)
     return 0

@@ -27,6 +27,10 @@ class Document:
 
     def fault(self, key: tuple[str, ...], sentence: str) -> ConfigError:
         """An error at `key`: `file:line: sentence`."""
+        return ConfigError(f"{self.place(key)}: {sentence}")
+
+    def place(self, key: tuple[str, ...]) -> str:
+        """Where `key` stands, or the nearest table above it: `file:line`."""
         from mcode_exec.config.lines import key_lines
 
         try:
@@ -35,8 +39,7 @@ class Document:
             lines = {}
         while key and key not in lines:
             key = key[:-1]
-        where = f"{self.path}:{lines[key]}" if key else self.path
-        return ConfigError(f"{where}: {sentence}")
+        return f"{self.path}:{lines[key]}" if key else self.path
 
 
 def find_user_document(path: str, *, is_named: bool) -> Document | None:

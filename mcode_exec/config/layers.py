@@ -15,6 +15,7 @@ from mcode_exec.config import records, trust
 from mcode_exec.config.document import Document
 from mcode_exec.config.records import Config
 from mcode_exec.config.schema import checked, dotted
+from mcode_exec.errors import ConfigError
 from mcode_exec.paths import user_path
 
 #: TOML key → field of the record, where they differ
@@ -58,10 +59,14 @@ def config_of(
     deny = None
     if workspace_document is not None:
         deny = _workspace(merged, workspace_document, workspace, env, is_trusted)
+    half_costs = _half_costs(merged, [d for d in (workspace_document, user) if d is not None])
     return Config(
         model=merged.table.get("model"),
         instructions=tuple(merged.instructions),
-        providers={name: _provider(name, table) for name, table in merged.table.get("providers", {}).items()},
+        providers={
+            name: _provider(name, table, half_costs)
+            for name, table in merged.table.get("providers", {}).items()
+        },
         catalogue=records.CatalogueConfig(**merged.table.get("catalogue", {})),
         share=records.ShareConfig(**merged.table.get("share", {})),
         retry=records.RetryConfig(**_renamed("retry", merged.table)),
@@ -165,6 +170,37 @@ def _judge(document: Document, table: Table) -> None:
         )
 
 
+def _half_costs(merged: _Merged, documents: list[Document]) -> dict[tuple[str, str], str]:
+    """Where costs stand that have no input or no output when all files are laid over each other.
+
+    The catalogue may know the other half, but nobody that of a long prompt's.
+    Raises: ConfigError.
+    """
+    found = {}
+    for name, provider in merged.table.get("providers", {}).items():
+        for model_id, model in provider.get("models", {}).items():
+            at = ("providers", name, "models", model_id, "cost")
+            for key, cost in (
+                (at, model.get("cost")),
+                ((*at, "over_200k"), model.get("cost", {}).get("over_200k")),
+            ):
+                missing = [] if cost is None else [half for half in ("input", "output") if half not in cost]
+                if not missing:
+                    continue
+                place, whole = _place_of(key, cost, merged, documents), dotted((*key, missing[0]))
+                if key != at:
+                    raise ConfigError(f'{place}: "{whole}" is missing: a price has input and output.')
+                found[name, model_id] = f'{place}: "{whole}"'
+    return found
+
+
+def _place_of(key: tuple[str, ...], table: Table, merged: _Merged, documents: list[Document]) -> str:
+    """`file:line` of a table, in the file that says the last of it."""
+    said_by = {merged.sources.get(dotted((*key, name))) for name in table}
+    document = next((one for one in documents if one.path in said_by), documents[-1])
+    return document.place(key)
+
+
 def _judge_replay(document: Document, name: str, provider: Table) -> None:
     """A recording has no address and takes no key; nothing else is played back."""
     if provider.get("api") == "replay":
@@ -212,16 +248,19 @@ def _renamed(group: str, table: Table) -> dict[str, Any]:
     return {names.get(key, key): value for key, value in table.get(group, {}).items()}
 
 
-def _provider(name: str, table: Table) -> records.ProviderConfig:
+def _provider(name: str, table: Table, half_costs: Mapping[tuple[str, str], str]) -> records.ProviderConfig:
     fields = {_FIELDS["providers"].get(key, key): value for key, value in table.items() if key != "models"}
-    models = {model_id: _model(model) for model_id, model in table.get("models", {}).items()}
+    models = {
+        model_id: _model(model, half_costs.get((name, model_id)))
+        for model_id, model in table.get("models", {}).items()
+    }
     return records.ProviderConfig(name=name, models=models, **fields)
 
 
-def _model(table: Table) -> records.ModelConfig:
+def _model(table: Table, half_cost: str | None) -> records.ModelConfig:
     fields = {_FIELDS["models"].get(key, key): value for key, value in table.items() if key != "cost"}
     cost = _cost_of(table["cost"]) if "cost" in table else None
-    return records.ModelConfig(cost=cost, **fields)
+    return records.ModelConfig(cost=cost, half_cost=half_cost, **fields)
 
 
 def _agent(name: str, table: Table) -> records.AgentConfig:

@@ -39,6 +39,8 @@ class ModelConfig(Struct, frozen=True, kw_only=True):
     context_tokens: int | None = None
     output_tokens: int | None = None
     cost: CostConfig | None = None
+    #: where a cost stands that has no input or no output: `file:line "key"`; somebody else may say the other half
+    half_cost: str | None = None
     #: whether it takes images and PDF files
     images: bool | None = None
 

@@ -134,6 +134,8 @@ def model(value: object) -> str:
 def base_url(value: object) -> str:
     url = _http_address(value, "https://llm.example/v1")
     rest = url.partition("://")[2]
+    if "@" in rest.partition("/")[0]:
+        raise WrongValueError('holds a user name or password; send them as a header instead ("headers")')
     if not url.isascii() or not url.isprintable() or " " in url or "?" in rest or "#" in rest:
         raise WrongValueError(
             'must be a plain URL: no blanks, no "?" and no "#" (query parameters go to "query")'
@@ -154,6 +156,14 @@ def _http_address(value: object, example: str) -> str:
     if scheme not in ("http", "https") or not separator or not rest.split("/")[0]:
         shown = "" if "@" in url else f", not {_shown(value)}"  # a name and password may stand before an @
         raise WrongValueError(f"must be a URL such as {example}{shown}")
+    authority = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
+    host, _, port = authority.rpartition("]")[2].partition(":")
+    if not host and not authority.startswith("["):
+        raise WrongValueError(
+            f"must be a URL with a host, such as {example}; an IPv6 address stands in brackets: http://[::1]:8080"
+        )
+    if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
+        raise WrongValueError("has a port that is no port; write https://host:443/path")
     return url
 
 

@@ -61,6 +61,11 @@ class Listing(Struct, frozen=True, kw_only=True):
     state: DataState
     refreshed: str | None = None
 
+    @property
+    def tells_of_data(self) -> bool:
+        """Whether how old the data are says anything of the rows, or of why there are none."""
+        return not self.rows or any(row.data_date is not None for row in self.rows)
+
 
 async def list_models(
     env: Mapping[str, str],

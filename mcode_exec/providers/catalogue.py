@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from mcode_exec.config.records import CostConfig, ModelConfig, ProviderConfig
+from mcode_exec.errors import ConfigError
 from mcode_exec.providers.known_providers import PROVIDERS
 from mcode_exec.records.model import ModelInfo, ModelRef
 from mcode_exec.records.usage import Price, is_price
@@ -65,7 +66,9 @@ class Catalogue:
         said = self._said(ref.provider_id).get(ref.model_id)
         data_id = None if _is_complete(configured) else _id_in_data(ref.provider_id)
         found = None if data_id is None else self.data.find_model(data_id, ref.model_id)
-        return _info(ref, self._known(ref, found, said, configured), configured)
+        known = self._known(ref, found, said, configured)
+        _check_whole(ref, known.model, configured)
+        return _info(ref, known, configured)
 
     def listed(self, provider_id: str, config: ProviderConfig | None = None) -> list[ListedModel]:
         """The models of a provider that anybody describes, by id.  Raises: ConfigError, as `info`."""
@@ -78,6 +81,7 @@ class Catalogue:
             ref = ModelRef(provider_id=provider_id, model_id=model_id)
             ours = configured.get(model_id) or ModelConfig()
             known = self._known(ref, models.get(model_id), said.get(model_id), ours)
+            _check_whole(ref, known.model, ours)
             listed.append(
                 ListedModel(
                     info=_info(ref, known, ours),
@@ -120,6 +124,18 @@ class Catalogue:
         model = laid_over(found, said)
         check_whole(model, said, ours.cost, path=self.override_file, model=str(ref))
         return _Known(model=model, source="override", is_in_data=found is not None)
+
+
+def _check_whole(ref: ModelRef, known: CatalogueModel | None, ours: ModelConfig) -> None:
+    """Half a price is none: what the configuration says of one, the data or the override must make whole.
+
+    Raises: ConfigError.
+    """
+    if ours.half_cost is None or _price(known.cost if known else None, ours.cost) is not None:
+        return
+    raise ConfigError(
+        f"{ours.half_cost} is missing, and nobody else says it for {ref}: a price has input and output."
+    )
 
 
 def _id_in_data(provider_id: str) -> str | None:

@@ -42,8 +42,7 @@ class Origin(Struct, frozen=True):
         return netloc(self.scheme, self.host, self.port)
 
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        return _shown(self.host, self.port)
 
 
 async def dial(origin: Origin, *, limit_s: float) -> Pipe:
@@ -56,10 +55,15 @@ async def dial(origin: Origin, *, limit_s: float) -> Pipe:
     return await _open_any(*_place(origin), limit_s)
 
 
+def _shown(host: str, port: int) -> str:
+    """Host and port, the port never left out; an IPv6 address has brackets, or nobody could tell them apart."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _place(origin: Origin) -> tuple[str, int, str]:
     proxy = origin.proxy
     host, port = (proxy.host, proxy.port) if proxy else (origin.host, origin.port)
-    return host, port, f"{host}:{port}" + (" (the proxy)" if proxy else "")
+    return host, port, _shown(host, port) + (" (the proxy)" if proxy else "")
 
 
 async def secure(pipe: Pipe, origin: Origin, context: ssl.SSLContext | None) -> None:
@@ -165,7 +169,7 @@ async def _tunnel(
     if proxy.authorization:
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    place = f"the proxy {proxy.host}:{proxy.port}"
+    place = f"the proxy {_shown(proxy.host, proxy.port)}"
     head = b""
     while b"\r\n\r\n" not in head:
         try:

@@ -34,8 +34,8 @@ def _number_ms(text: str, unit_ms: float) -> int | None:
         number = float(text)
     except ValueError:
         return None
-    if not isfinite(number) or number < 0:
-        return None
+    if number < 0 or not (isfinite(number) or text[:1].isdigit()):
+        return None  # digits without end are a number all the same
     return int(min(number * unit_ms, _MAX_MS))
 
 

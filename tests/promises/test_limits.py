@@ -84,6 +84,14 @@ def test_max_cost_without_a_price_is_3_before_any_call(mcode: Mcode, peer: Peer)
     mcode.exec("go").check(0)
 
 
+def test_a_limit_of_one_is_told_in_the_singular(mcode: Mcode, peer: Peer) -> None:
+    peer.script(*[another(usage=USAGE) for _ in range(9)])
+    run = mcode.exec("go", "--max-steps", "1", "--output-format", "json").check(7)
+    assert "the limit of 1 step (--max-steps)" in run.result["error"]["message"]
+    run = mcode.exec("go", "--max-steps", "2", "--output-format", "json").check(7)
+    assert "the limit of 2 steps (--max-steps)" in run.result["error"]["message"]
+
+
 def test_an_unknown_price_is_null_and_no_guess(mcode: Mcode, peer: Peer) -> None:
     mcode.configure(cost="")
     result = mcode.exec("go", "--output-format", "json").check(0).result

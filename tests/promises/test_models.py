@@ -427,3 +427,30 @@ def test_kept_data_are_no_target_of_a_run(mcode: Mcode, site: Site) -> None:
     mcode.run("models", "--refresh", env=site.env).check()
     mcode.exec("hi", "-o", kept(mcode)).check(74)
     assert rows(mcode, "anthropic")[SONNET]["source"] == "refreshed"
+
+
+def test_half_a_price_that_nobody_completes_is_3_with_file_and_line(mcode: Mcode, peer: Peer) -> None:
+    mine = mcode.config.parent / "models.json"
+    for half, missing in (("input = 3.0", "output"), ("output = 3.0", "input"), ("cache_read = 1", "input")):
+        mcode.configure(cost=f"cost = {{ {half} }}")
+        lines = mcode.config.read_text().splitlines()
+        line = next(number for number, text in enumerate(lines, 1) if text.startswith("cost ="))
+        for args in (
+            ("models", "fake"),
+            ("exec", "hi", "--output-format", "json"),
+            ("exec", "hi", "--dry-run"),
+        ):
+            run = mcode.run(*args).check(3)
+            assert f"{mcode.config}:{line}: " in run.err
+            assert f'.cost.{missing}" is missing, and nobody else says it' in run.err
+        mcode.run("models", "anthropic").check()
+    mcode.configure(cost="cost = { input = 3.0 }", tables='[catalogue]\nfile = "models.json"\n')
+    mine.write_text(json.dumps({"fake": {"models": {"big-1": {"cost": {"input": 1, "output": 7}}}}}))
+    (row,) = rows(mcode, "fake").values()
+    assert (row["input"], row["outputPrice"]) == ("3.0", "7")
+    assert peer.calls == []
+
+
+def test_the_age_of_data_is_told_where_a_row_is_from_them(mcode: Mcode, peer: Peer) -> None:
+    assert " days old" not in mcode.run("models", "fake").check().err
+    assert "limits and prices of " in mcode.run("models", "anthropic").check().err

@@ -233,6 +233,31 @@ def test_a_named_file_must_exist(place: Place) -> None:
         ("[catalogue]\nurl = 'https://u:p@h/a'", '"catalogue.url" must be a plain URL'),
         ("[catalogue]\nfile = ''", '"catalogue.file" must not be empty'),
         ("[catalogue]\nfiles = 'a'", 'did you mean "catalogue.file"?'),
+        (
+            "[providers.x]\nbase_url = 'http://h:99999/v1'",
+            ':2: "providers.x.base_url" has a port that is no port',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://[::1]:0/v1'",
+            ':2: "providers.x.base_url" has a port that is no port',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://h:a/v1'",
+            ':2: "providers.x.base_url" has a port that is no port',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://::1:80/v1'",
+            ':2: "providers.x.base_url" must be a URL with a host',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://u:p@h/v1'",
+            ':2: "providers.x.base_url" holds a user name or password',
+        ),
+        ("[catalogue]\nurl = 'https://h:70000/a'", ':2: "catalogue.url" has a port that is no port'),
+        (
+            "[providers.x.models.y]\ncost = { input = 1, output = 2, over_200k = { input = 2 } }",
+            ':2: "providers.x.models.y.cost.over_200k.output" is missing: a price has input and output.',
+        ),
         ("[providers.x]\nbase_url = 'file:///etc'", "must be a URL such as"),
         ("[providers.x]\napi_key_command = 'pass show x'", 'must be a list of strings, such as ["a", "b"]'),
         (

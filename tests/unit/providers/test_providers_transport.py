@@ -451,3 +451,17 @@ def test_an_address_that_is_none_is_said(base_url: str) -> None:
 def test_an_address_is_taken_apart(text: str, parts: tuple[str, str, int, str]) -> None:
     url = Url(text)
     assert (url.scheme, url.host, url.port, url.target) == parts
+
+
+def test_a_failure_names_an_ipv6_address_in_brackets() -> None:
+    call = Call(retry=RetryPolicy(max_retries=0))
+
+    async def main() -> ModelCallError:
+        try:
+            with pytest.raises(ModelCallError) as caught:
+                await call.ask(endpoint("http://[::1]:1/v1", "openai-completions"))
+            return caught.value
+        finally:
+            await call.client.close()
+
+    assert "[::1]:1" in asyncio.run(main()).message
