@@ -74,7 +74,9 @@ async def import_sessions(
                         told(_of_export(restored))
                         continue
                     if as_new:
-                        raise InvocationError(f"--new-id makes copies of mcode's own exports, and {path} is none")
+                        raise InvocationError(
+                            f"--new-id makes copies of mcode's own exports, and {path} is none"
+                        )
                     await _import_source_of(sources_in(path, scratch, native_stores(env)), taking_in, told)
             finally:
                 await taking_in.settle()
