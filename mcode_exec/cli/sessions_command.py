@@ -1,7 +1,6 @@
 """`mcode sessions`: list, search, show, watch, export, import, verify, fork and delete what is kept.
 
-Reads through executor/inspect and renders; it changes nothing but what
-`verify --repair` is asked to set aside.  What does more is a module of its own.
+Each command but the list is a module of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from mcode_exec.cli.delete_command import delete
 from mcode_exec.cli.diff_command import diff
 from mcode_exec.cli.edit_last_command import edit_last
 from mcode_exec.cli.export_command import export
-from mcode_exec.cli.flag_types import SESSION_ID, TEXT
+from mcode_exec.cli.flag_types import TEXT
 from mcode_exec.cli.fork_command import fork
 from mcode_exec.cli.history_command import history
 from mcode_exec.cli.import_command import import_
@@ -33,9 +32,8 @@ from mcode_exec.cli.session_rows import COLUMNS, FIELDS, row_of, table_row, tell
 from mcode_exec.cli.share_command import share, unshare
 from mcode_exec.cli.show_command import show
 from mcode_exec.cli.tree_command import tree
+from mcode_exec.cli.verify_command import verify
 from mcode_exec.cli.watch_command import watch
-
-_FINDING_FIELDS = ("line", "problem", "repaired", "keptIn")
 
 
 @click.group("sessions", short_help="List, search, show, watch, fork, export, verify and delete sessions.")
@@ -64,6 +62,7 @@ command.add_command(rewind)
 command.add_command(edit_last)
 command.add_command(prune)
 command.add_command(diff)
+command.add_command(verify)
 
 
 @command.command(
@@ -111,24 +110,3 @@ def list_(
     if cursor is not None and output_format != "json":
         notice(f"more: --before {cursor}")
     return 0
-
-
-@command.command("verify", short_help="Check a session's history, and mend it.")
-@click.argument("session", type=SESSION_ID)
-@click.option("--repair", is_flag=True, help="Set aside what is no record; nothing is thrown away.")
-@list_format
-@data_dir
-def verify(session: str, repair: bool, output_format: str, data_dir: str | None) -> int:
-    """Check that a session's history can be read, line by line; exit 4 if something is wrong with it.
-
-    SESSION is an id or a unique prefix of one.
-    """
-    from mcode_exec.executor.inspect import verify_session
-    from mcode_exec.output.tables import render
-
-    findings = await_result(verify_session(data_dir, os.environ, session, repair=repair))
-    columns = {field: field.upper() for finding in findings for field in finding}
-    emit(render(findings, output_format, name="findings", fields=_FINDING_FIELDS, columns=columns))
-    if output_format == "table" and not findings:
-        notice("the history is sound")
-    return 0 if all(finding.get("repaired") for finding in findings) else 4

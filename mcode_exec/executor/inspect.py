@@ -7,18 +7,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from msgspec import structs
 
 from mcode_exec.executor.runtime import Runtime
-from mcode_exec.faults import fault
 from mcode_exec.records.session import Seal, Session
-from mcode_exec.redaction import Redactor, secret_values
-from mcode_exec.sessions import finding, verifying
-from mcode_exec.sessions.layout import history_paths
+from mcode_exec.redaction import Redactor
 from mcode_exec.store import deletion_rows
-from mcode_exec.turns.maintenance import maintenance
 
 
 @asynccontextmanager
@@ -47,29 +42,3 @@ def masked_words(session: Session, redactor: Redactor) -> Session:
         title=redactor.text(session.title),
         error_message=None if error is None else redactor.text(error),
     )
-
-
-async def verify_session(
-    data_dir: str | None, env: Mapping[str, str], name: str, *, repair: bool
-) -> list[dict[str, Any]]:
-    """What is wrong with a session's history, line by line; `repair` sets bad lines aside.
-
-    Raises: BusyError when a turn runs and a repair was asked for.
-    """
-    async with opened(data_dir, env, reads_only=not repair) as runtime:
-        session = await finding.find_exact(runtime.store, name)
-        paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
-        known = session.history_bytes
-        if not repair:
-            return await runtime.store.on_thread(
-                lambda: verifying.check(paths, session.id, known_bytes=known)
-            )
-        async with maintenance(runtime.store, runtime.owner, session.id, runtime.clock):
-            now_ms = runtime.clock.now_ms()
-            findings = await runtime.store.on_thread(
-                lambda: verifying.repair(paths, session.id, now_ms, known_bytes=known)
-            )
-            fault("after-repair")
-            if all(finding["repaired"] for finding in findings):
-                await verifying.rebuild_rows(runtime.store, session, paths, Redactor(secret_values(env)))
-        return findings

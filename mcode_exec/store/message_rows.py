@@ -308,6 +308,11 @@ def row_of(session_id: str, message_id: str) -> int | None:
     return next((int(row) for (row,) in _ROW_OF.tuples(session_id, message_id)), None)
 
 
+def ids_of(session_id: str) -> list[str]:
+    query = Messages.select(Messages.id).where(Messages.session_id == session_id)
+    return [str(one) for (one,) in tuples(query)]
+
+
 def ids_with_prefix(session_id: str, prefix: str) -> list[str]:
     """At most two messages of a session whose ids start with `prefix`: enough to know whether it is unique."""
     query = (

@@ -155,6 +155,12 @@ def update_session(session_id: str, **changes: Any) -> bool:
     return bool(_UPDATES.count(session_id, changes))
 
 
+def page_ids(after: str, limit: int) -> list[str]:
+    """Ids of all sessions, in their order, behind one."""
+    query = Sessions.select(Sessions.id).where(Sessions.id > after).order_by(Sessions.id).limit(limit)
+    return [str(one) for (one,) in tuples(query)]
+
+
 def unheld_started(limit: int) -> list[str]:
     """Ids of sessions that say `started` although nobody holds them."""
     held = SessionLocks.select(SessionLocks.session_id).where(SessionLocks.session_id == Sessions.id)
