@@ -309,5 +309,7 @@ def _migrate_exclusively(database: peewee.SqliteDatabase, path: str, clock: Cloc
         database.execute_sql("PRAGMA journal_mode = wal")
         migrations.migrate(database, migrations.check_identity(database, path), clock.now_ms())
         fault("after-migration")
+        # each migration has written pages of its own into the log: several times the size of a new store
+        database.execute_sql("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     finally:
         os.close(descriptor)

@@ -182,12 +182,12 @@ def test_a_directory_without_write_permission(mcode: Mcode, peer: Peer) -> None:
 
 @pytest.fixture
 def tiny(mcode: Mcode) -> Any:
-    """A data directory with 1 MiB of space."""
+    """A data directory with 2 MiB of space."""
     if os.geteuid() != 0:
         pytest.skip("mounting needs root")
     mcode.data.mkdir()
     made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", str(mcode.data)], capture_output=True
+        ["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", str(mcode.data)], capture_output=True
     )
     if made.returncode:
         pytest.skip("no mounts here")
