@@ -1,8 +1,8 @@
 """What does not agree in a session whose history can be read: calls and results, generations, files, rows.
 
 Everything is found; what is certain to be right afterwards is mended: the manifest
-is made anew and rows are written from the history, which decides.  What the newest
-message still waits for is no fault: the next turn gives it its result.
+is made anew and rows are written from the history, which decides.  A call that
+has no result is no fault: the next turn gives it one that says so.
 """
 
 from __future__ import annotations
@@ -64,15 +64,11 @@ def of_files(
 
 
 def of_pairs(records: Sequence[HistoryRecord]) -> Iterator[Fault]:
-    """Calls without their one result, and results without a call."""
+    """Calls with two results, and results without a call; one without any gets it from the next turn."""
     made: dict[str, str] = {}
     answered: set[str] = set()
-    newest = ""
     for record in records:
-        calls = calls_of(record.message)
-        if record.message.role == "assistant":
-            newest = record.id
-        made |= {call.id: record.id for call in calls}
+        made |= {call.id: record.id for call in calls_of(record.message)}
         for block in record.message.content:
             if not isinstance(block, ToolResultBlock):
                 continue
@@ -83,9 +79,6 @@ def of_pairs(records: Sequence[HistoryRecord]) -> Iterator[Fault]:
             elif block.call_id in answered:
                 yield _of_history(f"call {block.call_id} of message {made[block.call_id]} has two results")
             answered.add(block.call_id)
-    for call_id, message_id in made.items():
-        if call_id not in answered and message_id != newest:
-            yield _of_history(f"call {call_id} of message {message_id} has no result")
 
 
 def of_rows(session_id: str, records: Sequence[HistoryRecord], rows: set[str]) -> Iterator[Fault]:

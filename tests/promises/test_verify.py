@@ -59,13 +59,13 @@ def test_what_is_not_certain_is_said_and_stays(mcode: Mcode, peer: Peer) -> None
     session = conversation_of_two(mcode, peer)
     path = mcode.session_dir(session) / "messages.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
-    result = next(number for number, line in enumerate(lines) if b'"role":"tool"' in line)
-    path.write_bytes(b"".join(line for number, line in enumerate(lines) if number != result))
+    answer = next(number for number, line in enumerate(lines) if b'"role":"assistant"' in line)
+    path.write_bytes(b"".join(line for number, line in enumerate(lines) if number != answer))
     damaged = path.read_bytes()
     for args in ((), ("--repair",)):
         found = findings(mcode, session, *args, code=4)
         assert {one["file"] for one in found} == {"messages.jsonl"}
-        assert "has no result" in found[0]["problem"]
+        assert "which nobody made" in found[0]["problem"]
         assert not any(one["repaired"] for one in found)
     assert path.read_bytes() == damaged
 
