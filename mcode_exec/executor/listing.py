@@ -60,11 +60,8 @@ class Listing(Struct, frozen=True, kw_only=True):
     rows: list[ModelRow]
     state: DataState
     refreshed: str | None = None
-
-    @property
-    def tells_of_data(self) -> bool:
-        """Whether how old the data are says anything of the rows, or of why there are none."""
-        return not self.rows or any(row.data_date is not None for row in self.rows)
+    #: False where one provider was asked for, and the data say nothing of any of its models
+    tells_of_data: bool = True
 
 
 async def list_models(
@@ -105,7 +102,8 @@ async def list_models(
             own = config.providers.get(provider_id)
             if provider is not None or own is None or own.api != "replay":
                 raise
-    return Listing(rows=rows, state=state_of(catalogue.data), refreshed=refreshed)
+    is_told = provider is None or not rows or any(row.data_date is not None for row in rows)
+    return Listing(rows=rows, state=state_of(catalogue.data), refreshed=refreshed, tells_of_data=is_told)
 
 
 def _key(provider_id: str, config: Config, env: Mapping[str, str]) -> str:

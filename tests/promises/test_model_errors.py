@@ -31,6 +31,13 @@ FATAL: dict[str, tuple[Step, str, int]] = {
     "quota": (refused(429, said("slow down", code="insufficient_quota")), "LLM_CREDITS_EXHAUSTED", 77),
     "403 billing": (refused(403, said("billing is not active")), "LLM_CREDITS_EXHAUSTED", 77),
     "a 400 of a key": (refused(400, [said("API key not valid.", status="INVALID_ARGUMENT")]), "LLM_AUTH_ERROR", 77),
+    "a 400 of a key's code": (refused(400, said("no", code="invalid_api_key")), "LLM_AUTH_ERROR", 77),
+    "a 429 of a key's code": (refused(429, said("no", code="invalid_api_key")), "LLM_AUTH_ERROR", 77),
+    "wrapped twice": (
+        streamed({"error": {"error": {"message": "x", "code": "insufficient_quota"}}}), "LLM_CREDITS_EXHAUSTED", 77
+    ),
+    "a bare error": (streamed({"code": 401, "msg": "token expired"}), "LLM_AUTH_ERROR", 77),
+    "a bare body": (refused(200, {"code": "401", "message": "Unauthorized"}), "LLM_AUTH_ERROR", 77),
     "a 400 of a rate": (refused(400, said("rate limit exceeded")), "LLM_BAD_REQUEST", 4),
     "an echo": (refused(400, said("bad value: 'insufficient balance'")), "LLM_BAD_REQUEST", 4),
     "451": (refused(451, said("legal")), "LLM_BAD_REQUEST", 4),
@@ -45,6 +52,9 @@ PASSING: dict[str, tuple[Step, str]] = {
     "529": (refused(529), "LLM_CLUSTER_OVERLOADED"),
     "overload in a 200": (streamed(said("x", code="529")), "LLM_CLUSTER_OVERLOADED"),
     "base_resp": (refused(200, {"base_resp": {"status_code": 1002, "status_msg": "x"}}), "LLM_RATE_LIMITED"),
+    "a 400 of a rate's code": (refused(400, said("x", code="rate_limit_exceeded")), "LLM_RATE_LIMITED"),
+    "a bare 429": (streamed({"status": 429, "message": "Too many"}), "LLM_RATE_LIMITED"),
+    "a bare failure": (refused(200, {"success": False, "message": "rate limit"}), "LLM_RATE_LIMITED"),
     "cut": (cut_after("half"), "LLM_UPSTREAM_ERROR"),
     "nothing said": (say(""), "LLM_EMPTY_RESPONSE"),
 }
