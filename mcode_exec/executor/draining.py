@@ -148,7 +148,7 @@ class _Drainer:
     async def run(self) -> DrainEnd:
         try:
             while True:
-                await self._find_due()
+                await self._look()
                 await self._run_due()
                 if self._error is not None:
                     raise self._error
@@ -193,7 +193,7 @@ class _Drainer:
                     del self._running[session_id]
                     self._ended(session_id, task)
             if self._options.follows and not self._is_over:
-                await self._find_due()
+                await self._look()
 
     def _ended(self, session_id: str, task: asyncio.Task[SessionEnd]) -> None:
         self._version = None  # it may have been woken while it ran
@@ -210,6 +210,13 @@ class _Drainer:
         if session_id in self._left:
             return True
         return await queue.is_drained_out(self._store, self._runtime.owner, session_id, self._runtime.clock)
+
+    async def _look(self) -> None:
+        """Find what is due; what goes wrong with that ends the drain, once what runs has come to its end."""
+        try:
+            await self._find_due()
+        except McodeError as error:
+            self._error = self._error or error
 
     async def _find_due(self) -> None:
         """Add the sessions with items that there is reason to look at."""

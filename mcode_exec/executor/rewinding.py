@@ -182,6 +182,7 @@ async def finish(runtime: Runtime, operation: Operation) -> bool:
     if not rewinding.is_put(loaded, plan):
         await _undo(runtime, operation, paths)
         return False
+    await runtime.store.on_thread(lambda: rewinding.name_generation(paths, loaded.header, session.created_ms))
     await _agree(runtime, operation, session, paths, Redactor(secret_values(runtime.env)))
     return True
 

@@ -11,6 +11,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from mcode_exec.errors import BusyError, McodeError, SessionError
+from mcode_exec.executor.delivery import payload_of
 from mcode_exec.executor.outcome import steered_into
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.executor.prompt import Prompt
@@ -19,11 +20,10 @@ from mcode_exec.executor.turn_plan import Input, read_input
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation, SteerFlags
-from mcode_exec.records.queue import QueuePayload
+from mcode_exec.records.queue import Origin, QueuePayload
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Admission, Holder, Rejected, RejectionReason, TurnRequest
 from mcode_exec.sessions import finding
-from mcode_exec.store import queue_rows
 from mcode_exec.turns import steering as steers
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.requests import session_scope
@@ -130,6 +130,7 @@ async def _try(
         key_name="request id" if invocation.steering is None else "idempotency key",
         is_machine=flags.is_machine,
         request=request,
+        origin=_origin(invocation, prompt, scope),
         refusal=_refusal(invocation, prompt, session_id),
     )
     if steered.holder is not None:
@@ -170,14 +171,19 @@ async def _say_where(runtime: Runtime, signal: TurnSignal, sink: Sink) -> None:
     item_id = signal.item_id
     if item_id is None:
         return
-    waits = await runtime.store.read(lambda: queue_rows.find_item(item_id)) is not None
-    now = (
-        f"wait in the queue as {item_id}"
-        if waits
-        else f"became {item_id}, which is not in the queue any more"
-    )
+    ran = await runtime.store.read(lambda: steers.ran_as(signal))
+    now = f"wait in the queue as {item_id}" if ran is None else f"became {item_id}, which began turn {ran}"
     message = f"turn {signal.turn_id} ended before it took these words: they {now}"
     await sink.event(Notice(code="steer.queued", message=message))
+
+
+def _origin(invocation: Invocation, prompt: Prompt, scope: str | None) -> Origin:
+    """What the words become if the turn ends without them: an item with all that was said with them."""
+    return Origin(
+        payload=payload_of(invocation, prompt.content, scope),
+        digest=prompt.digest(),
+        dedupe_key=invocation.request_id,
+    )
 
 
 def _runs_with_them(steered: Steered, invocation: Invocation) -> bool:

@@ -37,6 +37,7 @@ from mcode_exec.records.turn import (
 )
 from mcode_exec.sessions import finding, making
 from mcode_exec.store import turn_rows
+from mcode_exec.turns import queue
 from mcode_exec.turns.admission import admit
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ async def submit(
 
         left = await find_handed_over(runtime, prepared, invocation, sink)
         if left is not None:
+            if request.item_id is not None and left.result.turn_id is not None:
+                await queue.merge(runtime.store, request.item_id, left.result.turn_id, runtime.clock)
             return left
     until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
     while True:

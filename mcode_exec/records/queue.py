@@ -48,6 +48,17 @@ class QueuePayload(Struct, frozen=True, kw_only=True, omit_defaults=True):
     request_scope: str | None = None
 
 
+class Origin(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What words that a turn was given become if it ends without them: the item that they were, or would have been."""
+
+    payload: QueuePayload
+    source: Source = "steer"
+    digest: str | None = None
+    item_id: str | None = None
+    dedupe_key: str | None = None
+    expires_ms: int | None = None
+
+
 class QueueItem(Struct, frozen=True, kw_only=True):
     """One waiting submission as it stands in the table."""
 

@@ -35,3 +35,5 @@ class TurnSignal(Struct, frozen=True, kw_only=True):
     #: the queue item that it became
     item_id: str | None = None
     settled_ms: int | None = None
+    #: encoded Origin
+    origin: bytes | None = None

@@ -191,11 +191,19 @@ def put(paths: HistoryPaths, rewound: Rewound, created_ms: int) -> int:
     data = serialise(rewound.header, rewound.records)
     try:
         os.close(replace_file(paths.messages, data, durable=True))
-        fault("after-rewind-file")
-        write_manifest(paths, rewound.header.session_id, created_ms, rewound.header.generation)
     except OSError as error:
         raise StoreFailedError(f"{paths.messages} could not be written: {error.strerror}") from error
+    fault("after-rewind-file")
+    name_generation(paths, rewound.header, created_ms)
     return len(data)
+
+
+def name_generation(paths: HistoryPaths, header: GenerationHeader, created_ms: int) -> None:
+    """Let the manifest name the generation that stands.  Raises: StoreFailedError."""
+    try:
+        write_manifest(paths, header.session_id, created_ms, header.generation)
+    except OSError as error:
+        raise StoreFailedError(f"{paths.manifest} could not be written: {error.strerror}") from error
 
 
 def is_put(loaded: Loaded, plan: RewindPlan) -> bool:

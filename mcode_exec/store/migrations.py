@@ -236,6 +236,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0008_shares", _M008_SHARES),
     ("0009_changes", _M009_CHANGES),
     ("0010_imports", _M010_IMPORTS),
+    ("0011_origins", "ALTER TABLE turn_signals ADD COLUMN origin BLOB;"),
 )
 
 VERSION = len(MIGRATIONS)

@@ -13,6 +13,8 @@ _FIELDS = [getattr(TurnSignals, name) for name in TurnSignal.__struct_fields__]
 
 def _signal(row: dict[str, Any]) -> TurnSignal:
     row["is_machine"] = bool(row["is_machine"])
+    if row["origin"] is not None:
+        row["origin"] = bytes(row["origin"])
     return TurnSignal(**row)
 
 
@@ -60,12 +62,12 @@ def count_pending(turn_id: str) -> int:
 
 
 def free_key(session_id: str, producer: str, key: str) -> None:
-    """Let a key be used again whose words were dropped."""
+    """Let a key be used again whose words were dropped, or became an item that is gone."""
     query = TurnSignals.update(idempotency_key=None).where(
         (TurnSignals.session_id == session_id)
         & (TurnSignals.producer == producer)
         & (TurnSignals.idempotency_key == key)
-        & (TurnSignals.state == "dropped")
+        & TurnSignals.state.in_(("dropped", "requeued"))
     )
     query.execute()
 

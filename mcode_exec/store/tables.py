@@ -319,6 +319,8 @@ class TurnSignals(Table):
     item_id = TextField(null=True)
     created_ms = BigIntegerField()
     settled_ms = BigIntegerField(null=True)
+    #: an Origin: what it becomes if its turn ends without it
+    origin = BlobField(null=True)
 
     class Meta:
         table_name = "turn_signals"

@@ -140,7 +140,7 @@ def _turn_with(item: QueueItem) -> str | None:
     handed = signal_rows.find_by_key(item.session_id, QUEUE_PRODUCER, item.id)
     if begun is not None:
         is_same, turn_id = begun.digest == item.digest, begun.turn_id
-    elif handed is not None and handed.state != "dropped":
+    elif handed is not None and handed.state in ("pending", "consumed"):
         is_same, turn_id = handed.text == text_of(item.payload.content), handed.turn_id
     else:
         return None
@@ -218,6 +218,17 @@ def take_out(item: QueueItem, reason: RemovalReason, now_ms: int, turn_id: str |
         queue_state_rows.put_removal(
             Removal(item_id=item.id, reason=reason, turn_id=turn_id), item.waiter, now_ms
         )
+
+
+async def merge(store: Store, item_id: str, turn_id: str, clock: Clock) -> None:
+    """Take an item out whose words a turn has, or had."""
+
+    def transaction() -> None:
+        item = queue_rows.find_item(item_id)
+        if item is not None:
+            take_out(item, "merged", clock.now_ms(), turn_id)
+
+    await store.write(transaction)
 
 
 async def clear(store: Store, session_id: str, clock: Clock) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import msgspec
 from msgspec import Struct, structs
 
 from mcode_exec.clock import Clock
@@ -19,7 +20,7 @@ from mcode_exec.errors import BusyError, McodeError, SessionDeletingError, Sessi
 from mcode_exec.ids import new_item_id, new_signal_id, new_turn_id, user_message_id
 from mcode_exec.records.history import TextBlock
 from mcode_exec.records.invocation import DEFAULT_PRODUCER
-from mcode_exec.records.queue import ITEM_TTL_S, MAX_ITEMS, QueueItem, QueuePayload
+from mcode_exec.records.queue import ITEM_TTL_S, MAX_ITEMS, Origin, QueueItem, QueuePayload
 from mcode_exec.records.signal import QUEUE_PRODUCER, TurnSignal
 from mcode_exec.records.turn import Holder, Receipt
 from mcode_exec.store import queue_rows, session_rows, signal_rows, turn_rows
@@ -27,10 +28,15 @@ from mcode_exec.store.database import Store
 from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import append, get_queued, take_out
+from mcode_exec.turns.requests import queue_scope
 from mcode_exec.turns.words import check_words, text_of
 
 MAX_PENDING = MAX_ITEMS  # of one turn: they may become queue items
 _TOLD_CHARS = 60  # of a steer, where it is named
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Origin).decode
+
 DROPPED_AT_END = "the turn ended before it could take them"
 
 
@@ -47,6 +53,8 @@ class Words(Struct, frozen=True, kw_only=True):
     is_machine: bool = False
     #: scope, id and digest of the turn that they become where none runs
     request: tuple[str, str, str] | None = None
+    #: what they become if the turn ends without them
+    origin: Origin | None = None
 
 
 class Steered(Struct, frozen=True, kw_only=True):
@@ -74,9 +82,12 @@ async def steer(
     key_name: str = "idempotency key",
     is_machine: bool = False,
     request: tuple[str, str, str] | None = None,
+    origin: Origin | None = None,
     refusal: McodeError | None = None,
 ) -> Steered:
     """Hand words to the turn that runs in a session; `refusal`: raised where one runs that would take them.
+
+    `origin`: what they become if the turn ends without them.
 
     Raises: SessionError for a session that does not exist, is being deleted, or knows the key with other words;
         BusyError where too many wait already; InvocationError for words that no queue would take.
@@ -88,6 +99,7 @@ async def steer(
         key_name=key_name,
         is_machine=is_machine,
         request=request,
+        origin=origin,
     )
     return await store.write(lambda: _steer(owner, session_id, words, clock, refusal))
 
@@ -95,7 +107,7 @@ async def steer(
 def is_known(session_id: str, producer: str, key: str) -> bool:
     """Whether words under this key are with a turn, or were; inside a transaction."""
     known = signal_rows.find_by_key(session_id, producer, key)
-    return known is not None and known.state != "dropped"
+    return known is not None and _stands(known)
 
 
 def find_handed_over(session_id: str, request_id: str, text: str) -> TurnSignal | None:
@@ -116,7 +128,27 @@ async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> 
 
     def transaction() -> Steered:
         item = get_queued(item_id)
-        words = Words(text=text_of(item.payload.content), producer=QUEUE_PRODUCER, idempotency_key=item.id)
+        words = Words(
+            text=text_of(item.payload.content),
+            producer=QUEUE_PRODUCER,
+            idempotency_key=item.id,
+            origin=Origin(
+                payload=item.payload,
+                source=item.source,
+                digest=item.digest,
+                item_id=item.id,
+                dedupe_key=item.dedupe_key,
+                expires_ms=None if item.waiter is not None else item.expires_ms,
+            ),
+        )
+        if item.payload.request_id is not None:
+            # Who sends the request again asks by that.
+            words = structs.replace(
+                words,
+                producer=DEFAULT_PRODUCER,
+                idempotency_key=item.payload.request_id,
+                key_name="request id",
+            )
         steered = _steer(owner, item.session_id, words, clock, _refusal(item))
         if steered.signal is not None:
             take_out(item, "merged", clock.now_ms(), steered.signal.turn_id)
@@ -173,8 +205,23 @@ def _steer(owner: Owner, session_id: str, words: Words, clock: Clock, refusal: M
     if words.idempotency_key is not None:
         signal_rows.free_key(session_id, words.producer, words.idempotency_key)
     signal = _signal(session_id, lock.turn_id, words, clock.now_ms())
+    waiting = _waiting(session_id, words)
     signal_rows.insert_signal(signal)
+    if waiting is not None:
+        take_out(waiting, "merged", clock.now_ms(), lock.turn_id)
     return Steered(signal=signal)
+
+
+def _waiting(session_id: str, words: Words) -> QueueItem | None:
+    """The item that the same request has left in the queue: one of the two is enough."""
+    if words.request is None:
+        return None
+    item = queue_rows.find_by_dedupe_key(session_id, words.request[1])
+    if item is None or item.state != "queued" or item.payload.request_id != words.request[1]:
+        return None
+    if item.digest != words.request[2]:
+        raise _conflict(words, words.request[1])
+    return item
 
 
 def _signal(session_id: str, turn_id: str, words: Words, now_ms: int) -> TurnSignal:
@@ -195,6 +242,7 @@ def _signal(session_id: str, turn_id: str, words: Words, now_ms: int) -> TurnSig
         message_id=user_message_id(session_id, "steer:" + key),
         state="pending",
         created_ms=now_ms,
+        origin=None if words.origin is None else _encode(words.origin),
     )
 
 
@@ -204,11 +252,29 @@ def _known(session_id: str, words: Words) -> TurnSignal | None:
     if key is None:
         return None
     known = signal_rows.find_by_key(session_id, words.producer, key)
-    if known is None or known.state == "dropped":
+    if known is None or not _stands(known):
         return None
     if known.text != words.text:
         raise _conflict(words, key)
     return known
+
+
+def _stands(signal: TurnSignal) -> bool:
+    """Whether words are with a turn, or will be; not those that were dropped, or became an item that was taken back."""
+    if signal.state != "requeued" or signal.item_id is None:
+        return signal.state != "dropped"
+    return queue_rows.find_item(signal.item_id) is not None or ran_as(signal) is not None
+
+
+def ran_as(signal: TurnSignal) -> str | None:
+    """The turn that a steer's item has begun; inside a read."""
+    key = _origin(signal).dedupe_key
+    begun = None if key is None else turn_rows.find_request(queue_scope(signal.session_id), key)
+    return None if begun is None else begun.turn_id
+
+
+def _origin(signal: TurnSignal) -> Origin:
+    return Origin(payload=_payload(signal.text)) if signal.origin is None else _decode(signal.origin)
 
 
 def _begun(words: Words, running: str | None) -> Receipt | None:
@@ -272,19 +338,22 @@ def notices_of(left: Iterable[TurnSignal]) -> Iterator[tuple[str, str]]:
 def _as_item(signal: TurnSignal, now_ms: int) -> QueueItem:
     import hashlib
 
-    payload = _payload(signal.text)
+    origin = _origin(signal)
+    key = origin.dedupe_key
+    is_taken = key is not None and queue_rows.find_by_dedupe_key(signal.session_id, key) is not None
     return append(
         QueueItem(
-            id=new_item_id(),
+            id=new_item_id() if is_taken or origin.item_id is None else origin.item_id,
             session_id=signal.session_id,
             position=0,
             state="queued",
-            source="steer",
-            digest=hashlib.sha256(queue_rows.encode_payload(payload)).hexdigest(),
-            payload=payload,
+            source=origin.source,
+            digest=origin.digest or hashlib.sha256(queue_rows.encode_payload(origin.payload)).hexdigest(),
+            payload=origin.payload,
             turn_id=new_turn_id(),
             created_ms=now_ms,
-            expires_ms=now_ms + int(ITEM_TTL_S * 1000),
+            expires_ms=origin.expires_ms or now_ms + int(ITEM_TTL_S * 1000),
+            dedupe_key=None if is_taken else key,
         )
     )
 
