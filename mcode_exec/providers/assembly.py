@@ -33,7 +33,8 @@ _INVISIBLE = "\u200b\u200c\u200d\u200e\u200f\u2060\ufeff\u00ad"
 
 #: blocks of one answer: texts, thoughts and calls
 MAX_BLOCKS = 4096
-#: characters that it holds in all; the longest answers of models have a quarter of that
+MAX_NAME = 256  # characters of a tool's name
+#: characters that an answer holds in all; the longest answers of models have a quarter of that
 MAX_CONTENT = 16 * 1024 * 1024
 
 Emit = Callable[[ModelFact], None]
@@ -88,9 +89,18 @@ class CallPart:
     def __init__(self, wire_id: str = "") -> None:
         self.index = -1
         self.wire_id = wire_id
-        self.name = ""
+        self._name = ""
         self.pieces: list[str] = []
         self.joiner = TextJoiner()
+
+    @property
+    def name(self) -> str:
+        """At most MAX_NAME characters of it: no tool has a longer one, however many pieces come."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name[:MAX_NAME]
 
     @property
     def arguments_text(self) -> str:

@@ -21,9 +21,13 @@ class Inflater:
         self._stream: Any = None
         #: a first byte on its own: it does not tell yet which deflate this is
         self._held = b""
+        #: what is wrong with the bytes behind those that were handed on
+        self._damage: str | None = None
 
     def decode(self, data: bytes) -> bytes:
         """What `data` brings; raises TooLargeError, and ValueError for what is damaged."""
+        if self._damage is not None:
+            raise ValueError(self._damage)
         pieces: list[bytes] = []
         size = 0
         data = self._held + data
@@ -37,7 +41,10 @@ class Inflater:
             try:
                 piece = self._stream.decompress(data, _MAX_PIECE_BYTES)
             except zlib.error as error:
-                raise ValueError(str(error)) from None
+                if not pieces:
+                    raise ValueError(str(error)) from None
+                self._damage = str(error)  # what came before it is told first
+                break
             size += len(piece)
             if size > _MAX_PIECE_BYTES:
                 raise TooLargeError
@@ -48,7 +55,11 @@ class Inflater:
     @property
     def is_cut(self) -> bool:
         """Whether what came so far lacks its end."""
-        return bool(self._held) or (self._stream is not None and not self._stream.eof)
+        return (
+            self._damage is not None
+            or bool(self._held)
+            or (self._stream is not None and not self._stream.eof)
+        )
 
     def _window(self, data: bytes) -> int:
         if self._is_gzip:

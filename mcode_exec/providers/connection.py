@@ -122,6 +122,8 @@ class Connection:
         #: whether the peer has closed, and all it sent before has been taken in
         self._is_over = False
         self._is_open = True
+        #: what broke an answer whose bytes before that had still to be told
+        self._failure: h11.RemoteProtocolError | None = None
 
     async def ask(self, method: bytes, target: str, headers: Headers, body: bytes) -> Response:
         request = h11.Request(method=method, target=target.encode("ascii"), headers=headers)
@@ -142,13 +144,18 @@ class Connection:
 
     async def read_body(self) -> bytes:
         pieces: list[bytes | bytearray] = []
+        if self._failure is not None:
+            raise self._refused(self._failure) from self._failure
         next_event, data, needs_data = self._h11.next_event, h11.Data, h11.NEED_DATA
         while self._h11.their_state is h11.SEND_BODY:
             try:
                 while isinstance(event := next_event(), data):
                     pieces.append(event.data)
             except h11.RemoteProtocolError as error:
-                raise self._refused(error) from error
+                if not pieces:
+                    raise self._refused(error) from error
+                self._failure = error  # what came before it is told first
+                break
             if event is needs_data:
                 if pieces:
                     break

@@ -205,6 +205,9 @@ def _of_code_beside(status: int, report: ErrorReport) -> str | None:
             return _throttled(report)
         if code in _SERVER_CODES and status != 429:
             return _overflow_or(report, "LLM_UPSTREAM_ERROR")
+    named = report.status
+    if status != 429 and named is not None and (named in (401, 402, 429) or named >= 500):
+        return _of_status(named, report, is_foreign=False)
     return None
 
 

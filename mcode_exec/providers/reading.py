@@ -74,6 +74,10 @@ async def read_answer(
         await _read_body(first, response, reader)
 
 
+#: what is parsed at a time of one read, which may be a few bytes that unpack to very many
+_SLICE_BYTES = 64 * 1024
+
+
 async def _read_stream(
     first: bytes,
     response: Body,
@@ -102,11 +106,14 @@ async def _read_stream(
             )
         is_progress, was_complete = False, reader.is_complete
         try:
-            for event in parser.feed(data):
-                was_complete = reader.is_complete
-                is_progress = reader.feed(event) or is_progress
-                if reader.is_terminal:
-                    return
+            for start in range(0, len(data), _SLICE_BYTES):
+                if start:
+                    await asyncio.sleep(0)  # an abort is heard between two slices
+                for event in parser.feed(data[start : start + _SLICE_BYTES]):
+                    was_complete = reader.is_complete
+                    is_progress = reader.feed(event) or is_progress
+                    if reader.is_terminal:
+                        return
         except ModelCallError as failure:
             # what no answer may be does not undo one that was told; that the provider failed would
             if was_complete and failure.code == "LLM_BAD_RESPONSE":

@@ -20,6 +20,9 @@ from mcode_exec.records.usage import Usage
 #: say that there is an answer, some servers again and again
 _STATES = frozenset(("response.created", "response.queued", "response.in_progress"))
 
+#: words of an item that is none
+_UNFINISHED = ("incomplete", "failed", "cancelled")
+
 
 class Reader(AnswerReader):
     """Complete with `response.completed` or `response.incomplete`."""
@@ -187,7 +190,8 @@ class Reader(AnswerReader):
         """Whether a call or a message says of itself that it is none, whatever is said of the whole."""
         items = [*self._done.values(), *map(as_object, output)]
         return any(
-            item.get("status") == "incomplete" and item.get("type") in ("function_call", "message")
+            as_text(item.get("status")).lower() in _UNFINISHED
+            and item.get("type") in ("function_call", "message")
             for item in items
         )
 

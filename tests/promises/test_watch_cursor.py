@@ -115,7 +115,6 @@ def test_a_place_of_another_session_or_none_is_refused(mcode: Mcode, peer: Peer)
         "w1.0e.1.0.x",
         "w1." + "9" * 30 + "e.0.0",
         "w2.0e.0.0",
-        "",
     ):
         run = mcode.run("sessions", "watch", one, "--after", cursor).check(4)
         assert run.out == ""

@@ -15,6 +15,7 @@ import pytest
 from mcode_exec.errors import ConfigError, ModelCallError
 from mcode_exec.providers.client import Endpoint, RetryPolicy, Timeouts
 from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.providers.sse import SseEvent, SseParser
 from mcode_exec.providers.url import Url
 from mcode_exec.records.history import Message, TextBlock
 from tests.unit.providers.byte_peer import (
@@ -465,3 +466,42 @@ def test_a_failure_names_an_ipv6_address_in_brackets() -> None:
             await call.client.close()
 
     assert "[::1]:1" in asyncio.run(main()).message
+
+
+WHOLE = sse(
+    chat({"content": "done"}),
+    chat({}, "stop"),
+    {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 2}},
+)
+GARBLED = [
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    + chunk(WHOLE)
+    + b"ZZZ\r\n",
+    stream_head("content-encoding: gzip\r\n") + gzip.compress(WHOLE) + b"no gzip",
+]
+
+
+@pytest.mark.parametrize("data", GARBLED, ids=["chunked", "gzip"])
+def test_what_came_before_the_transport_broke_is_told_though_it_broke_in_the_same_read(data: bytes) -> None:
+    answer, peer, _ = run([[data, "close"]], call=Call(retry=ONCE))
+    assert answer.content == (TextBlock(text="done"),)
+    assert answer.usage.input_tokens == 9
+    assert len(peer.requests) == 1
+
+
+@pytest.mark.parametrize("line", [b"\n", b": x\n\n", b"data: {}\n\n", b"event: x\n\n"])
+def test_a_few_bytes_that_unpack_to_very_many_lines_are_taken_in_slices(
+    monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    """Between two of them the loop is let in, so that an abort is heard."""
+    sizes, feed = [], SseParser.feed
+
+    def counted(parser: SseParser, data: bytes) -> list[SseEvent]:
+        sizes.append(len(data))
+        return feed(parser, data)
+
+    monkeypatch.setattr(SseParser, "feed", counted)
+    body = gzip.compress(line * (8_000_000 // len(line)), 1)
+    run([[stream_head("content-encoding: gzip\r\n") + body, "close"]], call=Call(retry=ONCE))
+    assert len(sizes) > 100
+    assert max(sizes) <= 64 * 1024

@@ -61,7 +61,7 @@ def item(kind: str, status: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ["function_call", "message"])
 @pytest.mark.parametrize("said_by", ["item", "response", "body"])
-@pytest.mark.parametrize("status", ["incomplete", "completed"])
+@pytest.mark.parametrize("status", ["incomplete", "INCOMPLETE", "failed", "cancelled", "completed"])
 def test_a_call_or_message_that_says_it_is_incomplete_is_cut_off(
     kind: str, said_by: str, status: str
 ) -> None:
@@ -81,6 +81,11 @@ def test_a_call_or_message_that_says_it_is_incomplete_is_cut_off(
         assert isinstance(outcome, ModelCallError)
         assert (outcome.code, len(peer.requests)) == ("LLM_UPSTREAM_ERROR", 6)
         assert "broke its answer off (incomplete" in outcome.message
+
+
+def test_a_name_in_endless_pieces_is_cut_and_costs_no_more_than_its_limit() -> None:
+    ((name, _),) = named(*((f"{number}{'a' * 5000}", "") for number in range(50)), (None, "{}"))
+    assert len(name) == 256
 
 
 def named(*pieces: tuple[str | None, str], with_id: bool = True, legacy: bool = False) -> tuple[Any, ...]:
