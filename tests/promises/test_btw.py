@@ -39,7 +39,7 @@ def test_the_answer_knows_the_session_and_the_session_does_not_know_of_it(
     kept = ("visibility", "purpose", "parent_id", "forked_from", "session_key", "status")
     assert [aside[name] for name in kept] == ["hidden", "peek_btw_session", session, session, None, "idle"]
     assert aside["title"] == "what was the first answer?"
-    assert f"read it with: mcode sessions show {aside['id']}" in run.err
+    assert f"mcode sessions show {aside['id']}" in run.err.partition("read it with: ")[2]
     assert words(mcode, aside["id"])[-2:] == ["what was the first answer?", "beside"]
 
 
