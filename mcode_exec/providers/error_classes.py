@@ -143,7 +143,7 @@ _REFUSAL = (
     "flagged as potentially violating",
 )
 _KEY = ("invalid api key", "incorrect api key", "api key not valid", "a valid api key", "api key expired")
-_NOT_LET_IN = (*_KEY, "unauthorized", "not authorized", "authentication fail")
+_NOT_LET_IN = (*_KEY, "unauthorized", "not authorized", "authentication fail", "authentication error")
 _RATE = ("rate limit", "rate-limit", "too many requests")
 #: how OpenAI and Groq word a limit and what one call wanted of it
 _LIMIT_AND_REQUEST = re.compile(

@@ -22,6 +22,7 @@ _MESSAGE_KEYS = ("message", "Message", "msg", "detail", "error", "error_msg", "e
 #: where one error object may stand in another, or in a body
 _INNER_KEYS = ("error", "message", "detail", "innererror", "cause")
 #: words of a code that is none
+_BAD = frozenset(("error", "failed", "failure", "fail"))
 _GOOD = frozenset(("0", "200", "ok", "success", "successful", "succeeded", "none", "null"))
 
 #: quoted values of what was sent, and quotations in prose
@@ -126,9 +127,13 @@ def is_bare_error(value: dict[str, Any]) -> bool:
         return False  # an event of its own kind
     if value.get("success") is False or value.get("ok") is False:
         return True
+    if any(as_object(one) for one in as_list(value.get("errors"))):
+        return True
+    if as_object(as_object(value.get("detail")).get("error")):
+        return True
     if not any(isinstance(value.get(key), str) and value[key].strip() for key in _MESSAGE_KEYS):
         return False
-    if _status_of(value) is not None:
+    if _status_of(value) is not None or as_text(value.get("status")).lower() in _BAD:
         return True
     codes = _codes_of({key: value.get(key) for key in ("code", "error_code", "errorCode", "errcode")})
     return kind is not None or any(code not in _GOOD for code in codes)
@@ -149,7 +154,7 @@ def _without_quotation(found: re.Match[str]) -> str:
 
 def _error_of(body: dict[str, Any], is_minimax: bool) -> tuple[dict[str, Any], bool]:
     """The object that has the message, and whether it is the body itself."""
-    inner = body.get("error")
+    inner = body.get("error") or body.get("errors")
     if isinstance(inner, dict) and inner:
         return inner, False
     if isinstance(inner, list) and inner and isinstance(inner[0], dict):

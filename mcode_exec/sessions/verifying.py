@@ -21,6 +21,8 @@ from mcode_exec.sessions.layout import HistoryPaths
 from mcode_exec.sessions.lines import Line, parse, read_header, read_record, serialise, split_welded
 from mcode_exec.store.database import Store
 
+_BAD_LINES = "bad-lines-"
+
 
 class _Sorted(msgspec.Struct, kw_only=True):
     header: GenerationHeader | None = None
@@ -60,12 +62,20 @@ def repair(
     )
     try:
         make_dirs(paths.reports, os.path.dirname(paths.directory))
-        kept = os.path.join(paths.reports, f"bad-lines-{now_ms}.jsonl")
+        kept = os.path.join(paths.reports, f"{_BAD_LINES}{now_ms}.jsonl")
         os.close(replace_file(kept, b"".join(raw + b"\n" for _, raw, _ in found.bad), durable=True))
         os.close(replace_file(paths.messages, serialise(header, found.records), durable=True))
     except OSError as error:
         raise StoreFailedError(f"{paths.messages} cannot be mended: {error.strerror}") from error
     return [{**finding, "keptIn": kept} for finding in _findings(found, is_repaired=True)]
+
+
+def has_set_aside(paths: HistoryPaths) -> bool:
+    """Whether a repair has set lines of this session aside."""
+    try:
+        return any(name.startswith(_BAD_LINES) for name in os.listdir(paths.reports))
+    except OSError:
+        return False
 
 
 async def rebuild_rows(store: Store, session: Session, paths: HistoryPaths, redactor: Redactor) -> None:
