@@ -43,7 +43,10 @@ def hostile(api: str) -> Iterator[str]:
 
 
 def peak_kib(pid: int) -> int:
+    """The most memory that a process has had; 0 while it is still a copy of this one."""
     try:
+        if Path(f"/proc/{pid}/cmdline").read_bytes() == Path("/proc/self/cmdline").read_bytes():
+            return 0
         found = Path(f"/proc/{pid}/status").read_text().partition("VmHWM:")[2].split()
     except OSError:
         return 0
