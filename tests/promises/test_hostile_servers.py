@@ -30,6 +30,11 @@ def hostile(api: str) -> Iterator[str]:
             addresses.append(address)
             ready.set()
             await stop.wait()
+        serving = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in serving:  # who served a run that is gone must not outlive the loop
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+        await asyncio.sleep(0)
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True)
     thread.start()
