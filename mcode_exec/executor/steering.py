@@ -162,6 +162,8 @@ async def find_handed_over(
     signal = await runtime.store.read(lambda: steers.find_handed_over(session_id, request_id, text))
     if signal is None:
         return None
+    if signal.state == "requeued" and signal.item_id == prepared.request.item_id:
+        return None  # this is what the words have become, and now it runs
     await _say_where(runtime, signal, sink)
     return Left(result=steered_into(invocation, session_id, signal.turn_id, is_replayed=True))
 

@@ -254,6 +254,8 @@ def _known(session_id: str, words: Words) -> TurnSignal | None:
     known = signal_rows.find_by_key(session_id, words.producer, key)
     if known is None or not _stands(known):
         return None
+    if known.state == "requeued" and words.origin is not None and words.origin.item_id == known.item_id:
+        return None  # it is that item itself which is handed over again
     if known.text != words.text:
         raise _conflict(words, key)
     return known

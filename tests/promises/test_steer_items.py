@@ -162,3 +162,43 @@ def test_an_item_that_runs_while_its_followed_session_is_deleted_has_its_line(
     run = draining.finish().check(4)
     assert [json.loads(line)["itemId"] for line in run.out.splitlines()] == [item]
     gate.open()
+
+
+@pytest.mark.parametrize("how", ["add", "key", "request", "late"])
+@pytest.mark.parametrize("then", ["drain", "steer idle", "steer running"])
+def test_an_item_that_was_steered_too_late_runs_or_is_taken(
+    mcode: Mcode, peer: Peer, how: str, then: str
+) -> None:
+    session, running, gate = last_step(mcode, peer)
+    said = ("exec", "w1", "--session", session, "--request-id", "u")
+    if how == "late":
+        mcode.run(*said, "--when-busy", "steer").check()
+    else:
+        if how == "request":
+            waiting = mcode.start(*said, "--when-busy", "wait")
+            wait_until(lambda: items(mcode), "no place in the queue")
+        else:
+            add(mcode, session, "w1", *(KEY if how == "key" else ()))
+        mcode.run("queue", "steer", items(mcode)[0]["id"]).check()
+        if how == "request":
+            waiting.finish().check()
+    ended(running, gate)
+    (item,) = items(mcode)
+    if then == "drain":
+        drain(mcode, session)
+    elif then == "steer idle":
+        mcode.run("queue", "steer", item["id"]).check()
+    else:
+        go = mcode.root / "go"
+        peer.script(
+            call("bash", {"command": f"until [ -e {go} ]; do sleep 0.02; done"}), forever(say("taken"))
+        )
+        other = mcode.start("exec", "other", "--session", session)
+        wait_until(lambda: mcode.query("SELECT * FROM session_locks"), "no turn runs")
+        peer.wait_for(2)
+        mcode.run("queue", "steer", item["id"]).check()
+        go.touch()
+        other.finish().check()
+    assert items(mcode) == []
+    said_now = [text for text in prompts(mcode) if text != "other"]
+    assert said_now == ["begin", "w1"]
