@@ -313,8 +313,17 @@ def drain(ctx: click.Context, /, **flags: Any) -> int:
 
 
 @command.command(
-    "steer", cls=GroupedCommand, params=options_named(*_DRAIN_FLAGS), short_help="Send an item now."
-)
+    "steer",
+    cls=GroupedCommand,
+    params=[
+        *options_named(*_DRAIN_FLAGS),
+        click.Option(
+            ["--output-format"], type=click.Choice(["text", "json"]), default="text",
+            help="What stdout gets: the answer where it ran here, or one object.",
+        ),
+    ],
+    short_help="Send an item now.",
+)  # fmt: skip
 @click.argument("item", type=ITEM_ID)
 @click.pass_context
 def steer(ctx: click.Context, /, item: str, **flags: Any) -> int:

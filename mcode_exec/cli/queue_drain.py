@@ -57,15 +57,15 @@ def run_drain(ctx: click.Context, flags: dict[str, Any]) -> int:
 
 def run_steer(ctx: click.Context, item_id: str, flags: dict[str, Any]) -> int:
     """`mcode queue steer`; the exit code."""
+    is_json = flags.pop("output_format") == "json"
 
     async def work(worker: Worker) -> int:
         delivered = await send_now(worker.runtime, worker.invocation, item_id, worker.sink, worker.scope)
-        if delivered is not None:
-            worker.tell_delivered(delivered)
+        worker.tell_delivered(delivered)
         await write_pages(worker.runtime, worker.sink.say)
         return worker.failed_code or 0
 
-    return _run(ctx, flags, work, is_jsonl=False)
+    return _run(ctx, flags, work, is_jsonl=is_json)
 
 
 def _code_of(worker: Worker, end: DrainEnd) -> int:
@@ -116,6 +116,7 @@ class Worker:
                 "itemId": item.id,
                 "sessionId": item.session_id,
                 "outcome": delivered.outcome,
+                **({"turnId": delivered.turn_id} if delivered.outcome == "steered" else {}),
                 "result": result,
                 "error": None if error is None else {"code": error.code, "message": error.message},
             }
@@ -131,7 +132,7 @@ class Worker:
         if delivered.exit_code:
             self.sink.say_error(f"error: {delivered.sentence()}")
             self.failed_code = self.failed_code or delivered.exit_code
-        elif delivered.outcome != "ran":
+        elif delivered.outcome not in ("ran", "steered"):  # that it was handed over has been said
             self.sink.say(delivered.sentence())
 
 

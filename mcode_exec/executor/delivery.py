@@ -52,7 +52,9 @@ class Delivered(Struct, frozen=True, kw_only=True):
     """What became of an item."""
 
     item: QueueItem
-    outcome: Literal["ran", "released", "dropped"]
+    outcome: Literal["ran", "steered", "released", "dropped"]
+    #: the turn that it was handed to, when it was steered
+    turn_id: str | None = None
     #: of the turn, when it ran
     result: Result | None = None
     #: why it did not

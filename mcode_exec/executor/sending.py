@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 async def send_now(
     runtime: Runtime, invocation: Invocation, item_text: str, sink: Sink, abort: AbortScope
-) -> Delivered | None:
-    """What became of an item that ran here, past a pause; None when a running turn has it now.
+) -> Delivered:
+    """What became of an item: `steered` where a running turn has it now, else it ran here, past a pause.
 
     Raises: SessionError, BusyError; what keeps the item from running.
     """
@@ -38,7 +38,7 @@ async def send_now(
             sink.say(f"{item.id} was handed to turn {steered.signal.turn_id}")
             if kept := kept_notice(item.payload):
                 sink.say(kept)
-            return None
+            return Delivered(item=item, outcome="steered", turn_id=steered.signal.turn_id)
         if steered.holder is not None:
             raise held_by_other(item.session_id, steered.holder)
         claimed = await claims.claim_item(runtime.store, runtime.owner, item.id, runtime.clock)

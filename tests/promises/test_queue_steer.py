@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 
 import pytest
@@ -78,3 +79,23 @@ def test_the_place_of_a_process_that_waits_is_run_by_nobody_else(mcode: Mcode, p
     assert "is the place of a process that waits" in refused.err
     waiting.send(signal.SIGCONT)
     assert waiting.finish().check().result["output"] == "echo w"
+
+
+def test_a_script_is_told_what_became_of_an_item(mcode: Mcode, peer: Peer) -> None:
+    session, first, gate = busy_session(mcode, peer)
+    item = add(mcode, session, "more")
+    handed = json.loads(mcode.run("queue", "steer", item, "--output-format", "json").check().out)
+    running = mcode.query("SELECT turn_id FROM turn_signals")[0]["turn_id"]
+    assert handed == {
+        "itemId": item,
+        "sessionId": session,
+        "outcome": "steered",
+        "turnId": running,
+        "result": None,
+        "error": None,
+    }
+    gate.open()
+    first.finish().check()
+    item = add(mcode, session, "alone")
+    ran = json.loads(mcode.run("queue", "steer", item, "--output-format", "json").check().out)
+    assert (ran["itemId"], ran["outcome"], ran["result"]["output"]) == (item, "ran", "echo alone")
