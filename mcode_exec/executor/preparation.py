@@ -42,6 +42,7 @@ from mcode_exec.sessions import making
 from mcode_exec.sessions.titles import title_in
 from mcode_exec.store import session_rows
 from mcode_exec.turns.requests import project_scope, session_scope
+from mcode_exec.turns.words import text_of
 from mcode_exec.workspace import git
 
 if TYPE_CHECKING:
@@ -342,6 +343,7 @@ def _request_of(delivery: Delivery, choice: Choice, redactor: Redactor) -> TurnR
         claim_token=item.claim_token,
         request_id=payload.request_id,
         request_scope=payload.request_scope,
+        words=None if payload.request_id is None else text_of(payload.content),
         title=None if payload.title is None else title_in(redactor.text(payload.title)),
         prompt_title=_prompt_title(choice.session, prompt_of(item), redactor),
         labels=dict(payload.labels),
@@ -371,6 +373,7 @@ def _request(
         clears_paused=invocation.paused_queue == "clear",
         request_id=request_id,
         request_scope=scope if request_id is not None else None,
+        words=None if request_id is None else text_of(prompt.content),
         title=None if invocation.title is None else title_in(redactor.text(invocation.title)),
         prompt_title=None if retry is not None else _prompt_title(session, prompt, redactor),
         labels=dict(invocation.labels),

@@ -151,21 +151,12 @@ async def _try(
     return Left(result=steered_into(invocation, session_id, turn_id, is_replayed=is_replayed))
 
 
-async def find_handed_over(
-    runtime: Runtime, prepared: Prepared, invocation: Invocation, sink: Sink
-) -> Left | None:
+async def answer_handed_over(
+    runtime: Runtime, signal: TurnSignal, invocation: Invocation, sink: Sink
+) -> Left:
     """The answer to a request whose words were handed to a running turn before: they are not said twice."""
-    session_id, request_id = prepared.request.session_id, invocation.request_id
-    if request_id is None:
-        return None
-    text = text_of(prepared.prompt.content)
-    signal = await runtime.store.read(lambda: steers.find_handed_over(session_id, request_id, text))
-    if signal is None:
-        return None
-    if signal.state == "requeued" and signal.item_id == prepared.request.item_id:
-        return None  # this is what the words have become, and now it runs
     await _say_where(runtime, signal, sink)
-    return Left(result=steered_into(invocation, session_id, signal.turn_id, is_replayed=True))
+    return Left(result=steered_into(invocation, signal.session_id, signal.turn_id, is_replayed=True))
 
 
 async def _say_where(runtime: Runtime, signal: TurnSignal, sink: Sink) -> None:

@@ -29,6 +29,7 @@ from mcode_exec.records.result import Result
 from mcode_exec.records.turn import (
     Accepted,
     Admission,
+    HandedOver,
     Holder,
     Rejected,
     RejectionReason,
@@ -37,7 +38,6 @@ from mcode_exec.records.turn import (
 )
 from mcode_exec.sessions import finding, making
 from mcode_exec.store import turn_rows
-from mcode_exec.turns import queue
 from mcode_exec.turns.admission import admit
 
 if TYPE_CHECKING:
@@ -68,19 +68,15 @@ async def submit(
     Raises: BusyError, SessionError, InvocationError for a rejection.
     """
     request = prepared.request
-    if invocation.request_id is not None and request.source == "api" and not prepared.choice.is_new:
-        from mcode_exec.executor.steering import find_handed_over
-
-        left = await find_handed_over(runtime, prepared, invocation, sink)
-        if left is not None:
-            if request.item_id is not None and left.result.turn_id is not None:
-                await queue.merge(runtime.store, request.item_id, left.result.turn_id, runtime.clock)
-            return left
     until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
     while True:
         admission = await _ask(runtime, prepared, invocation, request, sink)
         if isinstance(admission, Accepted | Left):
             return admission
+        if isinstance(admission, HandedOver):
+            from mcode_exec.executor.steering import answer_handed_over
+
+            return await answer_handed_over(runtime, admission.signal, invocation, sink)
         await _drop_new_session(runtime, prepared, admission)
         if isinstance(admission, Replayed):
             return admission

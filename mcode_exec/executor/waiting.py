@@ -25,7 +25,7 @@ from mcode_exec.output.sink import Sink
 from mcode_exec.records.event import Notice, TurnQueued
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.queue import QueueItem, Removal
-from mcode_exec.records.turn import Accepted, Replayed, TurnRequest
+from mcode_exec.records.turn import Accepted, HandedOver, Replayed, TurnRequest
 from mcode_exec.store import queue_rows, queue_state_rows
 from mcode_exec.turns import claims, queue
 from mcode_exec.turns.admission import admit
@@ -97,6 +97,10 @@ class _Waiter:
             admission = await admit(self._store, self._runtime.owner, request, self._runtime.clock)
             if isinstance(admission, Accepted | Replayed):
                 return admission
+            if isinstance(admission, HandedOver):
+                from mcode_exec.executor.steering import answer_handed_over
+
+                return await answer_handed_over(self._runtime, admission.signal, self._invocation, self._sink)
             if admission.reason in ("item-gone", "invalid-session"):  # a place goes with its session too
                 return await self._removed()
             if admission.reason not in (*BUSY, "request-running"):

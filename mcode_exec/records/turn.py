@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from mcode_exec.abort import AbortReason
 from mcode_exec.records.session import Session
+from mcode_exec.records.signal import TurnSignal
 
 #: who asks for a turn; anything else is refused as invalid input
 Source = Literal["api", "cron", "job", "steer", "retry"]
@@ -55,6 +56,8 @@ class TurnRequest(Struct, frozen=True, kw_only=True):
     #: `--request-id`, and what it is unique in: `session:<id>` or `project:<id>`
     request_id: str | None = None
     request_scope: str | None = None
+    #: what it says, where a running turn may have been given it under the same request id
+    words: str | None = None
     #: what the session is called from this turn on, None to leave it; labels are added to its own
     title: str | None = None
     #: what it is called by what is said now, if nothing else has given it a title yet
@@ -131,7 +134,13 @@ class Replayed(Struct, frozen=True, kw_only=True):
     receipt: Receipt
 
 
-Admission = Accepted | Rejected | Replayed
+class HandedOver(Struct, frozen=True, kw_only=True):
+    """The words of the same request were handed to a running turn before: they are not said twice."""
+
+    signal: TurnSignal
+
+
+Admission = Accepted | Rejected | Replayed | HandedOver
 
 
 class Ending(Struct, frozen=True, kw_only=True):

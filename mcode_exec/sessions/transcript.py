@@ -106,15 +106,15 @@ def transcript(records: Iterable[HistoryRecord]) -> tuple[Message, ...]:
 
 
 def has_earlier_work(records: Sequence[HistoryRecord], prompt: tuple[Block, ...]) -> bool:
-    """Whether a turn with this very prompt was answered by anything."""
-    answered = {record.turn_id for record in records if record.message.role == "assistant"}
-    for record in records:
+    """Whether this very prompt was answered by anything: by its own turn, or by one that came behind it."""
+    newest = next((at for at in reversed(range(len(records))) if records[at].message.role == "assistant"), 0)
+    for record in records[:newest]:
         said = tuple(
             block
             for block in record.message.content
             if not (isinstance(block, TextBlock) and block.synthetic)
         )
-        if record.message.role == "user" and said == prompt and record.turn_id in answered:
+        if record.message.role == "user" and said == prompt:
             return True
     return False
 

@@ -1,7 +1,8 @@
 """Admission: the one transaction that accepts or rejects a submission.
 
 Checks run in the order of docs/contract.md §5 and the first rejection wins:
-session exists and may run, being deleted, duplicate, active lock, priority
+session exists and may run, being deleted, duplicate (an answered request, or one
+whose words a running turn was given; an item of it goes), active lock, priority
 fence, policies.  On acceptance lock row, sequence number, receipt and the
 session's new status are all present or all absent.
 """
@@ -19,6 +20,7 @@ from mcode_exec.records.turn import (
     SOURCES,
     Accepted,
     Admission,
+    HandedOver,
     LockKind,
     Rejected,
     RejectionReason,
@@ -41,6 +43,7 @@ from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.queue import take_out
 from mcode_exec.turns.requests import queue_scope, scopes_of
 from mcode_exec.turns.settlement import settle_as_dead
+from mcode_exec.turns.steering import find_handed_over
 
 REJECTED_BY: dict[LockKind, RejectionReason] = {
     "turn": "active-turn",
@@ -113,11 +116,15 @@ def _admit(
     if session.deleting_by is not None:
         # Sealed, whoever began it: a deletion that was cut short is finished, not undone.
         return Rejected(reason="deleting", holder=None if lock is None else lock.holder())
-    answered, attempt = _duplicate(request, lock, owner, lambda held: is_held(held, owner, clock, lease_s))
-    if answered is not None:
-        return answered
     item = None if request.item_id is None else queue_rows.find_item(request.item_id)
     is_ours = item is not None and _is_ours(item, request, owner)
+    answered, attempt = _duplicate(request, lock, owner, lambda held: is_held(held, owner, clock, lease_s))
+    if answered is None:
+        answered = _handed_over(request)
+    if answered is not None:
+        if item is not None and is_ours and (turn_id := _said_in(answered, request)) is not None:
+            take_out(item, "merged", clock.now_ms(), turn_id)
+        return answered
     if signal_rows.pending(request.turn_id, "abort"):
         # It was stopped before it could begin, and its item with it.
         if item is not None and is_ours:
@@ -185,6 +192,25 @@ def _duplicate(
         if holding is not None and holding.turn_id == earlier.turn_id and goes_on(holding):
             return Rejected(reason="request-running", receipt=earlier, holder=holding.holder()), 0
     return None, earlier.attempt + 1
+
+
+def _handed_over(request: TurnRequest) -> Admission | None:
+    """What answers a request whose words a running turn was given under the same id."""
+    if request.source != "api" or request.request_id is None or request.words is None:
+        return None
+    signal = find_handed_over(request.session_id, request.request_id)
+    if signal is None or (signal.state == "requeued" and signal.item_id == request.item_id):
+        return None  # an item that these words have become, and that now runs
+    return HandedOver(signal=signal) if signal.text == request.words else Rejected(reason="ingress-conflict")
+
+
+def _said_in(answered: Admission, request: TurnRequest) -> str | None:
+    """The turn, not the request's own, that had the words: whoever stands in line with them need not."""
+    if isinstance(answered, HandedOver):
+        return answered.signal.turn_id
+    if isinstance(answered, Replayed) and answered.receipt.turn_id != request.turn_id:
+        return answered.receipt.turn_id
+    return None
 
 
 def _accept(

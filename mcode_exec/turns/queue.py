@@ -220,17 +220,6 @@ def take_out(item: QueueItem, reason: RemovalReason, now_ms: int, turn_id: str |
         )
 
 
-async def merge(store: Store, item_id: str, turn_id: str, clock: Clock) -> None:
-    """Take an item out whose words a turn has, or had."""
-
-    def transaction() -> None:
-        item = queue_rows.find_item(item_id)
-        if item is not None:
-            take_out(item, "merged", clock.now_ms(), turn_id)
-
-    await store.write(transaction)
-
-
 async def clear(store: Store, session_id: str, clock: Clock) -> int:
     """Take every item out that nobody stands in line for, and the pause with them; how many there were."""
 

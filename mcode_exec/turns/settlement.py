@@ -21,7 +21,7 @@ from mcode_exec.store import queue_rows, queue_state_rows, session_rows, turn_ro
 from mcode_exec.store.database import Patience, Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.delivery import give_back
-from mcode_exec.turns.queue import pause_if_any
+from mcode_exec.turns.queue import pause_if_any, take_out
 from mcode_exec.turns.steering import end_signals, holds_close
 
 PROCESS_RESTART = "process-restart"
@@ -127,6 +127,7 @@ def _settle_queue(
         else:
             queue_rows.delete_item(item.id)
     if ending.outcome == "completed":
+        _take_answered(session_id, turn_id, now_ms)
         queue_state_rows.wake(session_id)
         return
     reason: PauseReason | None = None
@@ -138,6 +139,20 @@ def _settle_queue(
             reason = "turn-final-failure"
     if reason is not None:
         pause_if_any(session_id, reason, turn_id, now_ms)
+
+
+def _take_answered(session_id: str, turn_id: str, now_ms: int) -> None:
+    """Take out the item that waits with a request which this turn has answered."""
+    if not queue_rows.has_items(session_id):
+        return
+    receipt = turn_rows.find_receipt(turn_id)
+    if receipt is None or receipt.request_id is None:
+        return
+    item = queue_rows.find_by_dedupe_key(session_id, receipt.request_id)
+    if item is None or item.state != "queued" or item.payload.request_id != receipt.request_id:
+        return
+    if item.digest == receipt.digest:
+        take_out(item, "merged", now_ms, turn_id)
 
 
 def _is_newest(session_id: str, turn_id: str) -> bool:

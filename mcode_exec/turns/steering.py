@@ -110,13 +110,10 @@ def is_known(session_id: str, producer: str, key: str) -> bool:
     return known is not None and _stands(known)
 
 
-def find_handed_over(session_id: str, request_id: str, text: str) -> TurnSignal | None:
-    """The words that `exec --when-busy steer` handed over under a request id; inside a read.
-
-    Raises: SessionError where these were others.
-    """
-    words = Words(text=text, producer=DEFAULT_PRODUCER, idempotency_key=request_id, key_name="request id")
-    return _known(session_id, words)
+def find_handed_over(session_id: str, request_id: str) -> TurnSignal | None:
+    """The words that a running turn was given under a request id, or what they have become; inside a transaction."""
+    known = signal_rows.find_by_key(session_id, DEFAULT_PRODUCER, request_id)
+    return known if known is not None and _stands(known) else None
 
 
 async def steer_item(store: Store, owner: Owner, item_id: str, clock: Clock) -> Steered:
