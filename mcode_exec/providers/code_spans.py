@@ -39,6 +39,11 @@ class CodeSpans:
         #: so many characters ahead are known to be in code, and so many have been looked at
         self._sure = self._seen = 0
 
+    @property
+    def has_stray_run(self) -> bool:
+        """Whether a run of backticks in this paragraph opened no code, as `is_inside` has last found it."""
+        return bool(self._pending)
+
     def is_unmoved_by(self, text: str) -> bool:
         """Whether `text` can go on a line without changing anything, as nearly every piece does."""
         if self._is_head or self._sure > 0 or "\n" in text:

@@ -6,8 +6,9 @@ The rules:
 - A tag later in the text opens a span only where it begins its line, and only if it is closed; else it was
   text: an answer may be JSON or prose that speaks of tags, and must come out as it was said.
 - A closing tag without an opening one means that the text so far was thinking (the opening tag stood in
-  the model's prompt), where its line begins or ends with it; this holds once in an answer, and not where an
-  opening tag was text before.  One that only ends its line counts if something is said behind it.
+  the model's prompt), where its line begins or ends with it, or it stands between a thought and its answer
+  (`tag_mentions`); this holds once in an answer, and not where an opening tag was text before.  One that does
+  not begin its line counts if something is said behind it.
 - Inside of code (`code_spans`) a tag is text; where that depends on what follows, it is waited for.
   This holds for what is said: thinking ends with the first closing tag, as the servers that
   take spans out themselves have it, for a fence that a thought opens is often never closed.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from mcode_exec.providers import tag_mentions
 from mcode_exec.providers.code_spans import AHEAD, CodeSpans
 
 _OPENS = ("<think>", "<mm:think>")
@@ -45,6 +47,7 @@ class ThinkSplitter:
         self._is_tentative_close = False
         #: nothing but blanks stands on the line that is being read
         self._is_line_blank = True
+        self._line = tag_mentions.Line()
         self._code = CodeSpans()
 
     def passes(self, piece: str) -> bool:
@@ -94,6 +97,8 @@ class ThinkSplitter:
         return [piece for piece in out if piece[1] or piece[0] == "recast"]
 
     def _follow_line(self, text: str) -> None:
+        if not self._has_span:
+            self._line.follow(text)
         _, end, rest = text.rpartition("\n")
         if end or self._is_line_blank:
             self._is_line_blank = not rest or rest.isspace()
@@ -115,11 +120,11 @@ class ThinkSplitter:
                 tag = next(tag for tag in _TAGS if buffer.startswith(tag, at))
                 start = at + len(tag)
                 is_code = self._code.is_inside(buffer[at : at + AHEAD], is_end=self._is_over)
-                if is_code is None or (tag in _CLOSES and start == len(buffer) and not self._is_over):
+                behind = buffer[start : start + tag_mentions.AHEAD] if tag in _CLOSES else ""
+                if is_code is None or (tag in _CLOSES and not self._is_over and _is_undecided(behind)):
                     self._held = buffer[at:]
                     return len(buffer)
-                is_apart = self._is_line_blank or (tag in _CLOSES and buffer[start : start + 1] in _LINE_ENDS)
-                if not is_code and is_apart and self._acts(tag, out):
+                if not is_code and self._is_apart(tag, behind) and self._acts(tag, out):
                     return start
                 if not is_code and tag in _OPENS:
                     self._has_span = True  # what answers it is text too
@@ -133,6 +138,16 @@ class ThinkSplitter:
             at = buffer.find("<", at + 1)
         self._say(buffer[start:], out)
         return len(buffer)
+
+    def _is_apart(self, tag: str, behind: str) -> bool:
+        """Whether the place of a tag outside of code is that of one."""
+        if self._is_line_blank or tag in _OPENS:
+            return self._is_line_blank
+        if self._has_span:
+            return False
+        is_cut_short = len(behind) == tag_mentions.AHEAD and not behind.strip(" \t")
+        is_last = not is_cut_short and behind.lstrip(" \t")[:1] in _LINE_ENDS
+        return is_last or self._line.ends_thought(behind, has_stray_tick=self._code.has_stray_run)
 
     def _acts(self, tag: str, out: list[Piece]) -> bool:
         """Whether a tag outside of code is one, and then what follows from it."""
@@ -169,7 +184,7 @@ class ThinkSplitter:
     def _close(self, tag: str) -> None:
         self._state = "closing"
         self._closing = [tag]
-        self._has_span = True
+        self._has_span = self._is_line_blank = True
         self._code = CodeSpans()
 
     def _read_closing(self, buffer: str, start: int, out: list[Piece]) -> int:
@@ -191,6 +206,11 @@ def span(text: str, closing: str | None) -> str:
     closing = closing or _CLOSES[0]
     tag = next((at for at, close in enumerate(_CLOSES) if closing.startswith(close)), 0)
     return f"{_OPENS[tag]}{text}{closing}"
+
+
+def _is_undecided(behind: str) -> bool:
+    """Whether more has to come behind a closing tag to tell what it is."""
+    return len(behind) < tag_mentions.AHEAD and (not behind.strip(" \t") or behind == "<")
 
 
 def _begins_tag(text: str) -> bool:

@@ -206,6 +206,84 @@ def test_a_text_that_speaks_of_tags_comes_out_as_it_was_said(text: str) -> None:
         assert split(text, cuts) == ([("text", text)], True), cuts[:5]
 
 
+@pytest.mark.parametrize(
+    ("thought", "tag", "answer"),
+    [
+        ("thoughts", "</think>", "answer"),
+        ("thoughts", "</mm:think>", "answer"),
+        ("They say 4.", "</think>", " The answer is 4."),
+        ("They say 4. ", "</think>", "The answer is 4."),
+        ("First.\nThen that, I don't know", "</think>", "answer\nand more"),
+        ("It lies in `a.py`", "</think>", "`a.py` holds it."),
+        ("use ``` here, and `</think>` there. Done.", "</think>", "answer"),
+        ("The tag </think> is asked for.", "</think>", "answer"),
+        ('She said "hi"', "</think>", '{"ok": true}'),
+        ("the dogs' turn (all of them)", "</think>", "# Title"),
+        ("**Plan**", "</think>", "**Answer**"),
+        ("想好了。", "</think>", "答案"),
+        ("他说“好”。", "</think>", "答案"),
+        ("thoughts ", "</think>", "  \nanswer"),
+        ("thoughts", "</think>", '<tool_call>{"name": "x"}</tool_call>'),
+    ],
+)
+def test_a_thought_and_its_answer_on_one_line_are_parted_by_a_lone_closing_tag(
+    thought: str, tag: str, answer: str
+) -> None:
+    text = thought + tag + answer
+    blanks = answer[: len(answer) - len(answer.lstrip())]
+    wanted = [("text", thought), ("recast", ""), ("close", tag + blanks), ("text", answer.lstrip())]
+    for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
+        assert split(text, cuts)[0] == wanted, cuts[:5]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the tag `</think>` closes it",
+        "Say </think>, then go on.",
+        "Say </think> to end. Then more.",
+        'It ends with "thoughts</think>answer" there.',
+        'A pair: "x", "thoughts</think>answer".',
+        "x = 'don\\'t</think>go'",
+        "It's 'thoughts</think>answer' here",
+        "Say “thoughts</think>answer” here",
+        "用「想好了。</think>答案」来写",
+        '{"a": "thoughts</think>answer"}',
+        '{"a": "say \\"thoughts</think>answer\\""}',
+        '{\n  "open": 1,\n  "close": "thoughts.</think>answer"\n}',
+        "<p>thoughts</think></p>",
+        "<p></think>x",
+        "(see</think>)",
+        "tag=</think>x",
+        "sed s/.*</think>//",
+        "sed s/.*</think>x/",
+        "标签是</think>结束",
+        "It closes the span. </think> is its tag.",
+        "a stray`</think>x",
+        "thoughts</think>",
+        "thoughts</think>  ",
+        "thoughts.</think>\n\n",
+        "The tag <think> opens.</think>answer",
+    ],
+)
+def test_a_line_that_speaks_of_a_closing_tag_stays_as_it_was_said(text: str) -> None:
+    for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
+        assert split(text, cuts) == ([("text", text)], True), cuts[:5]
+
+
+@pytest.mark.parametrize("end", ["\n", "\n\n", " "])
+def test_a_span_right_behind_a_lone_closing_tag_is_one(end: str) -> None:
+    told, _ = split(f"thoughts.</think>{end}<think>more</think>answer", [])
+    assert told == [
+        ("text", "thoughts."),
+        ("recast", ""),
+        ("close", f"</think>{end}"),
+        ("thinking", "more"),
+        ("close", "</think>"),
+        ("text", "answer"),
+    ]
+
+
 @pytest.mark.parametrize("end", ["", "\n", "\n\n"])
 def test_thinking_that_only_its_closing_tag_shows_is_thinking_though_nothing_follows(end: str) -> None:
     text = f"Let me see.\n</think>{end}"

@@ -293,7 +293,19 @@ def test_think_spans_are_the_same_wherever_they_are_cut(text: str, cuts: list[in
 
 
 @pytest.mark.parametrize(
-    "text", ["<", "<think>", "<think></think>", "`<think>`", "</think>", "a<b ", "< think>"]
+    "text",
+    [
+        "<",
+        "<think>",
+        "<think></think>",
+        "`<think>`",
+        "</think>",
+        "a </think> b ",
+        '"a</think> ""',
+        "</think>  ",
+        "a<b ",
+        "< think>",
+    ],
 )
 def test_a_large_answer_full_of_tags_is_read_in_linear_time(text: str) -> None:
     splitter = ThinkSplitter()
