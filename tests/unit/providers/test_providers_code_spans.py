@@ -271,6 +271,35 @@ def test_a_line_that_speaks_of_a_closing_tag_stays_as_it_was_said(text: str) -> 
         assert split(text, cuts) == ([("text", text)], True), cuts[:5]
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("a<think>b</think>c", [("text", "a<think>b</think>c")]),
+        ("a\n<think>b", [("text", "a\n<think>b")]),
+        ("a\n<think>b</think>c", [("text", "a\n"), ("thinking", "b"), ("close", "</think>"), ("text", "c")]),
+        (
+            "<think>b</think>c<think>d</think>e",
+            [("thinking", "b"), ("close", "</think>"), ("text", "c<think>d</think>e")],
+        ),
+        (
+            "<think>b</think> <think>d</think>e",
+            [
+                ("thinking", "b"),
+                ("close", "</think> "),
+                ("thinking", "d"),
+                ("close", "</think>"),
+                ("text", "e"),
+            ],
+        ),
+    ],
+)
+def test_an_opening_tag_amid_its_line_or_never_closed_behind_text_is_text(
+    text: str, wanted: list[tuple[str, str]]
+) -> None:
+    for cuts in ([], *([at] for at in range(1, len(text))), list(range(1, len(text)))):
+        assert split(text, cuts)[0] == wanted, cuts[:5]
+
+
 @pytest.mark.parametrize("end", ["\n", "\n\n", " "])
 def test_a_span_right_behind_a_lone_closing_tag_is_one(end: str) -> None:
     told, _ = split(f"thoughts.</think>{end}<think>more</think>answer", [])
