@@ -1,7 +1,8 @@
 """Provider keys: read late, from where the configuration says, never kept in it.
 
 A key source that yields nothing is a missing key (exit 77), not a fault of the
-configuration, and the sentence names the source, never what it yielded.  A key
+configuration, and the sentence names the source, never what it yielded.  A byte
+order mark before a key, which some editors and shells write, is no part of it.  A key
 command runs without a shell, in `/`, with nothing on stdin, for at most 10 s.
 """
 
@@ -22,6 +23,7 @@ COMMAND_LIMIT_S = 10.0
 
 #: no key of this world is longer
 _MAX_KEY_BYTES = 64 * 1024
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def resolve_key(provider: ProviderConfig, env: Mapping[str, str]) -> str | None:
@@ -31,7 +33,7 @@ def resolve_key(provider: ProviderConfig, env: Mapping[str, str]) -> str | None:
     Raises: KeyMissingError for a file or command that yields no key.
     """
     if provider.api_key_env:
-        value = env.get(provider.api_key_env, "").strip()
+        value = _bare(env.get(provider.api_key_env, ""))
         return _sendable(value, f"the variable {provider.api_key_env}") if value else None
     if provider.api_key_file:
         return _key_of_file(provider.api_key_file)
@@ -135,10 +137,16 @@ def _kill_group(pid: int) -> None:
 def _decoded(data: bytes, what: str) -> str:
     if len(data) > _MAX_KEY_BYTES:
         raise KeyMissingError(f"{what} gives more than 64 KiB; that is no key.")
-    key = data.decode("utf-8", "replace").strip()
+    if data[:2] in _UTF_16:
+        raise KeyMissingError(f"{what} gives UTF-16 text; write the key as UTF-8, which mcode reads.")
+    key = _bare(data.decode("utf-8", "replace"))
     if not key:
         raise KeyMissingError(f"{what} gives nothing.")
     return _sendable(key, what)
+
+
+def _bare(text: str) -> str:
+    return text.strip().removeprefix("\ufeff").strip()
 
 
 def _sendable(key: str, what: str) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from mcode_exec.ids import is_session_id
+from mcode_exec.importers.values import BOM
 from mcode_exec.paths import open_regular
 from mcode_exec.records.export import FORMAT, FORMAT_VERSION, ExportedSession
 
@@ -40,7 +41,7 @@ _documents = msgspec.json.Decoder(ExportedSession)
 def is_mcode_export(path: str) -> bool:
     """Whether a file begins as an export of mcode does.  Raises: OSError."""
     with open(open_regular(path), "rb") as file:
-        return _MARK.match(file.read(_HEAD_BYTES)) is not None
+        return _MARK.match(file.read(_HEAD_BYTES).removeprefix(BOM)) is not None
 
 
 def read_export(path: str) -> ExportedSession:
@@ -54,6 +55,7 @@ def read_export(path: str) -> ExportedSession:
 
 def parse_export(data: bytes, path: str) -> ExportedSession:
     """Likewise of a document's bytes; `path` is what a message calls it."""
+    data = data.removeprefix(BOM)
     try:
         head = _heads.decode(data)
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from mcode_exec.importers.source import Source, UnreadableSource, UnusableSourceError
 from mcode_exec.importers.sqlite_source import Scratch, is_sqlite
-from mcode_exec.importers.values import UnreadableError, read_object
+from mcode_exec.importers.values import BOM, UnreadableError, read_object
 from mcode_exec.paths import open_regular
 
 _MOST_FILES = 1_000_000  # looked at below one directory
@@ -47,7 +47,7 @@ def source_of(path: str, scratch: Scratch, natives: Sequence[str] = ()) -> Sourc
     head = _head(path)
     if head is None:
         return None
-    if head.lstrip()[:1] != b"{":
+    if head.removeprefix(BOM).lstrip()[:1] != b"{":
         return None
     first = _first_object(path, head)
     if first is None:

@@ -19,6 +19,8 @@ MAX_TEXT = 4 * 1024 * 1024
 MAX_OUTPUT = 256 * 1024
 #: bytes of one line, row or file of JSON
 MAX_JSON_BYTES = 64 * 1024 * 1024
+#: what some shells and editors write before a file's text
+BOM = b"\xef\xbb\xbf"
 _MAX_DEPTH = 128
 _REPLACEMENT = "\ufffd"
 _decode = msgspec.json.Decoder().decode
@@ -43,11 +45,12 @@ def read_object(raw: bytes | str) -> dict[str, Any]:
 
 
 def _read_hostile(raw: bytes | str) -> Any:
-    """JSON with lone surrogates, which JavaScript writes, or raw control characters."""
+    """JSON with lone surrogates, which JavaScript writes, raw control characters, or a byte order mark."""
     import json
 
     try:
-        return json.loads(raw if isinstance(raw, str) else raw.decode("utf-8", "replace"), strict=False)
+        text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
+        return json.loads(text.removeprefix("\ufeff"), strict=False)
     except (ValueError, RecursionError) as error:
         raise UnreadableError(f"it is no JSON ({error})") from error
 

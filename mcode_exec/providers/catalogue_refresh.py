@@ -124,6 +124,7 @@ def _foreign(url: Url, what: str, body: bytes = b"") -> ModelCallError:
 def published(body: bytes, address: str) -> Published:
     """The catalogue in `body`.  Raises: ModelCallError, LLM_BAD_RESPONSE for anything that is none."""
     url = Url(address, "the address of the catalogue")
+    body = body.removeprefix(b"\xef\xbb\xbf")
     if not body.strip():
         raise _foreign(url, "is empty")
     try:

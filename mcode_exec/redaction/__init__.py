@@ -111,7 +111,7 @@ class Redactor:
 
     def add(self, value: str) -> None:
         """Mask `value` from now on, unless it is too short or too common to be told from text."""
-        value = value.strip()
+        value = value.strip().removeprefix("\ufeff").strip()  # as a key is sent
         if not is_maskable(value):
             return
         for form in forms_of(value):

@@ -53,6 +53,20 @@ def imported(mcode: Mcode, path: Path, *flags: str, code: int = 0) -> dict[str, 
     return rows(mcode.run("sessions", "import", path, *flags, *JSON).check(code))
 
 
+@pytest.mark.parametrize("name", ["claude-composed", "codex-composed"])
+def test_a_file_that_begins_with_a_byte_order_mark_is_taken_in_whole(
+    mcode: Mcode, tmp_path: Path, name: str
+) -> None:
+    (source,) = SOURCES[name][1]
+    tree(name, tmp_path / "source")
+    (file,) = (path for path in (tmp_path / "source").rglob(f"*{source}.jsonl"))
+    first = imported(mcode, file)[source]
+    mcode.run("sessions", "delete", source).check()
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
+    again = imported(mcode, file, "--again")[source]
+    assert (again["outcome"], again["messages"]) == (first["outcome"], first["messages"])
+
+
 def everything(mcode: Mcode) -> tuple[Any, ...]:
     """All of what is kept of sessions."""
     tables = ("sessions", "messages", "token_usage", "session_aliases", "imports")

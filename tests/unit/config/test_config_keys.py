@@ -43,6 +43,25 @@ def test_a_key_file_is_read_without_its_line_end(tmp_path: Path) -> None:
         resolve_key(provider, {})
 
 
+@pytest.mark.parametrize("text", [f"\ufeff{KEY}\r\n", f"\ufeff\n {KEY}", f" \ufeff{KEY}"])
+def test_a_byte_order_mark_before_a_key_is_no_part_of_it(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(text.encode())
+    assert resolve_key(ProviderConfig(name="x", api_key_file=str(file)), {}) == KEY
+    assert resolve_key(command(f"cat {file}"), os.environ) == KEY
+    assert resolve_key(ProviderConfig(name="x", api_key_env="X_KEY"), {"X_KEY": text}) == KEY
+    assert resolve_key(ProviderConfig(name="x", api_key_env="X_KEY"), {"X_KEY": "\ufeff\n"}) is None
+
+
+def test_a_key_in_utf_16_is_named_as_such(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    for data in (KEY.encode("utf-16"), b"\xfe\xff" + KEY.encode("utf-16-be")):
+        file.write_bytes(data)
+        for provider in (ProviderConfig(name="x", api_key_file=str(file)), command(f"cat {file}")):
+            with pytest.raises(KeyMissingError, match="UTF-16 text; write the key as UTF-8"):
+                resolve_key(provider, os.environ)
+
+
 def command(script: str) -> ProviderConfig:
     return ProviderConfig(name="x", api_key_command=("/bin/sh", "-c", script))
 

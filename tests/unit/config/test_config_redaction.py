@@ -110,6 +110,10 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert streamed(redactor, list(text)) == text
 
 
+def test_a_byte_order_mark_before_a_secret_is_no_part_of_it() -> None:
+    assert Redactor(["\ufeffk-0123456789\n"]).text("sent k-0123456789.") == f"sent {MASK}."
+
+
 def test_overlapping_secrets_are_masked_as_one() -> None:
     redactor = Redactor(["abcdefgh12", "gh12345678"])
     assert redactor.text("<abcdefgh12345678>") == f"<{MASK}>"

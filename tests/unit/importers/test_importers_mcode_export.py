@@ -51,6 +51,13 @@ def test_a_whole_document_is_read_and_what_is_new_in_it_passed_over(tmp_path: Pa
     assert (found.turns, found.usage, found.attachments) == ((), (), {})
 
 
+def test_a_byte_order_mark_before_a_document_is_passed_over(tmp_path: Path) -> None:
+    file = tmp_path / "s.json"
+    file.write_bytes(b"\xef\xbb\xbf" + whole())
+    assert is_mcode_export(str(file))
+    assert read_export(str(file)).session.id == SESSION
+
+
 def test_other_files_are_told_apart_by_how_they_begin(tmp_path: Path) -> None:
     for text in ("", '{"info":{}}', '{"type":"session_meta"}', '["format","mcode.session"]'):
         file = tmp_path / "x"

@@ -64,6 +64,10 @@ def test_lone_surrogates_which_javascript_writes_are_read() -> None:
     assert clean_value(read_object(b'{"a": "x\\ud83d"}')) == {"a": "x\ufffd"}
 
 
+def test_a_byte_order_mark_before_an_object_is_passed_over() -> None:
+    assert read_object(b'\xef\xbb\xbf{"a": 1}') == read_object('\ufeff{"a": 1}') == {"a": 1}
+
+
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{", b"42", b'"x"', b"[" * 100_000, b"\xff\xfe"])
 def test_what_is_no_object_is_unreadable(raw: bytes) -> None:
     with pytest.raises(UnreadableError):

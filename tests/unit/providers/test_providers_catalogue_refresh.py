@@ -178,6 +178,10 @@ def test_what_is_no_catalogue_is_refused_in_one_sentence(body: bytes) -> None:
     assert "secret" not in caught.value.message
 
 
+def test_a_byte_order_mark_before_a_catalogue_is_passed_over() -> None:
+    assert published(b"\xef\xbb\xbf" + document(model()), URL) == published(document(model()), URL)
+
+
 def test_single_entries_that_cannot_be_read_are_left_out_and_counted() -> None:
     good = [model(f"big-{number}") for number in range(20)]
     found = published(document(*good, model("odd", limit=3)), URL)
