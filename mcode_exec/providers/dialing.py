@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.failures import printable
-from mcode_exec.providers.proxy import Proxy
+from mcode_exec.providers.proxy import Proxy, refused_login
 from mcode_exec.providers.url import netloc
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _shown(host: str, port: int) -> str:
 def _place(origin: Origin) -> tuple[str, int, str]:
     proxy = origin.proxy
     host, port = (proxy.host, proxy.port) if proxy else (origin.host, origin.port)
-    return host, port, _shown(host, port) + (" (the proxy)" if proxy else "")
+    return host, port, _shown(host, port) + (f" (the proxy from {proxy.variable})" if proxy else "")
 
 
 async def secure(pipe: Pipe, origin: Origin, context: ssl.SSLContext | None) -> None:
@@ -169,7 +169,7 @@ async def _tunnel(
     if proxy.authorization:
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    place = f"the proxy {_shown(proxy.host, proxy.port)}"
+    place = str(proxy)
     head = b""
     while b"\r\n\r\n" not in head:
         try:
@@ -187,6 +187,8 @@ async def _tunnel(
     status = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
     if 200 <= status < 300:
         return
+    if status == 407:
+        raise refused_login(proxy, _lines(head))
     from mcode_exec.providers.retry_hints import retry_after_ms
 
     raise ModelCallError(
@@ -199,8 +201,6 @@ async def _tunnel(
 
 def _class_of_refusal(status: int) -> str:
     """What a proxy's answer to CONNECT means: its own word, never the provider's."""
-    if status == 407:
-        return "LLM_AUTH_ERROR"
     if status == 429:
         return "LLM_RATE_LIMITED"
     may_work_later = status >= 500 and status not in (501, 505)

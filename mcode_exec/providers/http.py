@@ -19,7 +19,7 @@ from mcode_exec.errors import ConfigError, ModelCallError
 from mcode_exec.providers.connection import Connection, Response, StaleConnectionError
 from mcode_exec.providers.dialing import Origin, dial, secure
 from mcode_exec.providers.failures import Headers
-from mcode_exec.providers.proxy import proxy_for
+from mcode_exec.providers.proxy import proxy_for, refused_login
 from mcode_exec.providers.url import Url
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class HttpClient:
             connection = await self._take_idle(origin) or await self._connect(origin)
             on_connected()
             try:
-                return await connection.ask(method, target, headers, body)
+                response = await connection.ask(method, target, headers, body)
             except StaleConnectionError:
                 continue
             except h11.LocalProtocolError:
@@ -79,6 +79,10 @@ class HttpClient:
             except BaseException:
                 connection.abort()
                 raise
+            if proxy and url.scheme == "http" and response.status == 407:
+                response.abort()  # it was the proxy that spoke: a provider has no such word
+                raise refused_login(proxy, response.headers)
+            return response
 
     async def _take_idle(self, origin: Origin) -> Connection | None:
         now_s = asyncio.get_running_loop().time()

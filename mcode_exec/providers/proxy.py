@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import ConfigError, ModelCallError
 
 if TYPE_CHECKING:
     from urllib.parse import SplitResult
+
+    from mcode_exec.providers.failures import Headers
+
+_ASKS = b"proxy-authenticate"
 
 
 class Proxy(Struct, frozen=True):
@@ -25,6 +29,13 @@ class Proxy(Struct, frozen=True):
     is_tls: bool
     #: value of the proxy-authorization header
     authorization: str | None = None
+    #: the variable that names it
+    variable: str = ""
+
+    def __str__(self) -> str:
+        """What a message calls it: never with its user or password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"the proxy {host}:{self.port} (from {self.variable})"
 
 
 def proxy_for(scheme: str, host: str, port: int, environ: Mapping[str, str]) -> Proxy | None:
@@ -63,7 +74,7 @@ def _parse(name: str, value: str) -> Proxy:
     if parts.scheme not in ("http", "https") or not host:
         raise ConfigError(f"{name} is no proxy address; write http://host:port")
     is_tls = parts.scheme == "https"
-    return Proxy(host, port or (443 if is_tls else 80), is_tls, _authorization(parts))
+    return Proxy(host, port or (443 if is_tls else 80), is_tls, _authorization(parts), name)
 
 
 def _authorization(parts: SplitResult) -> str | None:
@@ -74,6 +85,29 @@ def _authorization(parts: SplitResult) -> str | None:
 
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return "Basic " + b64encode(pair.encode()).decode("ascii")
+
+
+def refused_login(proxy: Proxy, headers: Headers) -> ModelCallError:
+    """What a proxy's 407 means, with or without a tunnel."""
+    from mcode_exec.providers.failures import printable
+
+    asked = [
+        value.decode("latin-1").split(None, 1)[0]
+        for name, value in headers
+        if name == _ASKS and value.strip()
+    ]
+    if asked and not any(scheme.lower().rstrip(",") == "basic" for scheme in asked):
+        what = f"asks for {', '.join(asked)[:60]}, and mcode can only send a user and password (Basic)"
+        advice = "let a proxy on this machine log in to it, and name that one"
+    elif proxy.authorization:
+        what = f"refuses the user and password in {proxy.variable}"
+        advice = "correct them there (special characters as %XX)"
+    else:
+        what = "asks for a user and password"
+        advice = f"write them into {proxy.variable}, as http://USER:PASSWORD@HOST:PORT"
+    return ModelCallError(
+        "LLM_AUTH_ERROR", printable(f"{proxy} answered 407: it {what}; {advice}"), http_status=407
+    )
 
 
 def is_loopback(host: str) -> bool:

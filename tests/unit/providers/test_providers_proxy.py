@@ -39,13 +39,15 @@ class ScriptedProxy:
         writer.close()
 
 
-def ask(target: str, answer: bytes, *, is_held: bool = False) -> tuple[Any, ScriptedProxy]:
+def ask(
+    target: str, answer: bytes, *, is_held: bool = False, login: str = f"me:{PASSWORD}@"
+) -> tuple[Any, ScriptedProxy]:
     """Ask `target` through a proxy that says `answer`: how it ended."""
 
     async def main() -> tuple[Any, ScriptedProxy]:
         proxy = ScriptedProxy(answer, is_held=is_held)
         server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-        address = f"http://me:{PASSWORD}@127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        address = f"http://{login}127.0.0.1:{server.sockets[0].getsockname()[1]}"
         call = Call(
             retry=ONCE,
             timeouts=Timeouts(connect_s=0.3, first_byte_s=0.5, idle_s=0.5),
@@ -91,6 +93,38 @@ def test_a_proxy_that_gives_no_tunnel_is_named_and_learns_no_key(answer: bytes, 
     assert b"sk-test-key" not in head
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    ("login", "asks", "said"),
+    [
+        (f"me:{PASSWORD}@", "", "it refuses the user and password in {}; correct them there"),
+        (
+            f"me:{PASSWORD}@",
+            "Proxy-Authenticate: Basic realm=x\r\n",
+            "it refuses the user and password in {};",
+        ),
+        ("", "", "it asks for a user and password; write them into {}, as http://USER:PASSWORD@HOST:PORT"),
+        (
+            f"me:{PASSWORD}@",
+            "Proxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM abc\r\n",
+            "it asks for Negotiate, NTLM, and mcode can only send a user and password",
+        ),
+    ],
+)
+def test_a_proxy_that_refuses_the_login_is_named_with_its_variable_and_what_to_do(
+    scheme: str, login: str, asks: str, said: str
+) -> None:
+    answer = http(b"<html>no</html>", status="407 Auth", extra=asks)
+    error, _ = ask(f"{scheme}://model.example/v1", answer, login=login)
+    name = f"{scheme.upper()}_PROXY"
+    assert (error.code, error.http_status) == ("LLM_AUTH_ERROR", 407)
+    assert error.message.startswith("the proxy 127.0.0.1:")
+    assert f" (from {name}) answered 407: {said.format(name)}" in error.message
+    assert "sk-" not in error.message
+    assert PASSWORD not in error.message
+    assert "me:" not in error.message
+
+
 def test_a_busy_proxy_says_when_to_come_again() -> None:
     error, _ = ask("https://model.example/v1", b"HTTP/1.1 429 Slow\r\nX: y\r\nRetry-After: 3\r\n\r\n")
     assert error.retry_after_ms == 3000
@@ -105,7 +139,7 @@ def test_a_proxy_that_says_nothing_is_not_waited_for() -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "said"),
     [
-        (http(b"", status="407 Auth"), "LLM_AUTH_ERROR", "the proxy answered 407"),
+        (http(b"", status="407 Auth"), "LLM_AUTH_ERROR", "(from HTTP_PROXY) answered 407"),
         (http(b"<html>gone</html>", status="502 Bad"), "LLM_UPSTREAM_ERROR", "502"),
         (
             http(b"", status="302 Found", extra="location: http://login.example/?x=1\r\n"),
@@ -131,7 +165,7 @@ def test_a_proxy_that_is_not_there_is_named() -> None:
             await call.ask(endpoint("https://model.example/v1"))
         return caught.value
 
-    assert "cannot connect to 127.0.0.1:9 (the proxy)" in asyncio.run(main()).message
+    assert "cannot connect to 127.0.0.1:9 (the proxy from HTTPS_PROXY)" in asyncio.run(main()).message
 
 
 def through(
