@@ -10,6 +10,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from mcode_exec.config.authority import WrongAuthorityError, host_and_port
 from mcode_exec.durations import parse_duration
 from mcode_exec.errors import ConfigError
 
@@ -157,13 +158,14 @@ def _http_address(value: object, example: str) -> str:
         shown = "" if "@" in url else f", not {_shown(value)}"  # a name and password may stand before an @
         raise WrongValueError(f"must be a URL such as {example}{shown}")
     authority = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
-    host, _, port = authority.rpartition("]")[2].partition(":")
-    if not host and not authority.startswith("["):
+    try:
+        host, _ = host_and_port(authority)
+    except WrongAuthorityError as wrong:
+        raise WrongValueError(str(wrong)) from None
+    if not host:
         raise WrongValueError(
             f"must be a URL with a host, such as {example}; an IPv6 address stands in brackets: http://[::1]:8080"
         )
-    if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise WrongValueError("has a port that is no port; write https://host:443/path")
     return url
 
 

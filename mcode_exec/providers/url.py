@@ -5,6 +5,7 @@ Written out because urllib.parse costs every start more than this does.
 
 from __future__ import annotations
 
+from mcode_exec.config.authority import WrongAuthorityError, host_and_port
 from mcode_exec.errors import ConfigError
 
 
@@ -23,7 +24,10 @@ class Url:
         end = min((at for at in (rest.find("/"), rest.find("?")) if at >= 0), default=len(rest))
         if "@" in rest[:end]:
             raise ConfigError(f"{name} holds a user name or password; send them as a header instead")
-        host, port = _host_and_port(rest[:end], name)
+        try:
+            host, port = host_and_port(rest[:end])
+        except WrongAuthorityError as wrong:
+            raise ConfigError(f"{name} {wrong}") from None
         if not host or any(c.isspace() for c in host):
             raise ConfigError(f"{name} must begin with http:// or https:// and name a host")
         self.host = host.lower() if host.isascii() else _ascii_host(host, name)
@@ -44,17 +48,6 @@ def netloc(scheme: str, host: str, port: int) -> str:
     """Host and port as a URL and the Host header name them: the usual port is left out."""
     host = f"[{host}]" if ":" in host else host
     return host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
-
-
-def _host_and_port(netloc: str, name: str) -> tuple[str, int | None]:
-    if netloc.startswith("["):
-        host, _, port = netloc[1:].partition("]")
-        port = port.removeprefix(":")
-    else:
-        host, _, port = netloc.partition(":")
-    if port and not (port.isascii() and port.isdigit() and 0 < int(port[:6]) < 65536):
-        raise ConfigError(f"{name} has a port that is no port; write https://host:443/path")
-    return host, int(port) if port else None
 
 
 def _ascii_host(host: str, name: str) -> str:

@@ -246,6 +246,27 @@ def test_a_named_file_must_exist(place: Place) -> None:
             ':2: "providers.x.base_url" has a port that is no port',
         ),
         (
+            "[providers.x]\nbase_url = 'http://[::1/v1'",
+            ':2: "providers.x.base_url" has a "[" without its "]"; an IPv6 address stands in brackets',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://::1]:80/v1'",
+            ':2: "providers.x.base_url" has a bracket that does not stand around the host',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://[]:80/v1'",
+            ':2: "providers.x.base_url" has brackets around what is no IPv6 address',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://[::1]80/v1'",
+            ':2: "providers.x.base_url" has more than a port behind its "]"',
+        ),
+        (
+            "[providers.x]\nbase_url = 'http://fd00::1:80/v1'",
+            ':2: "providers.x.base_url" has more than one colon in its host and port',
+        ),
+        ("[catalogue]\nurl = 'https://[::1/a?x=]'", ':2: "catalogue.url" has a "[" without its "]"'),
+        (
             "[providers.x]\nbase_url = 'http://::1:80/v1'",
             ':2: "providers.x.base_url" must be a URL with a host',
         ),

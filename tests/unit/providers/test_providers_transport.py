@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import os
+import re
 import ssl
 import zlib
 from collections.abc import Iterator
@@ -452,6 +453,23 @@ def test_an_address_that_is_none_is_said(base_url: str) -> None:
 def test_an_address_is_taken_apart(text: str, parts: tuple[str, str, int, str]) -> None:
     url = Url(text)
     assert (url.scheme, url.host, url.port, url.target) == parts
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("http://[::1/v1", 'has a "[" without its "]"'),
+        ("http://[::1]80/v1", 'has more than a port behind its "]"'),
+        ("http://[model.example]/v1", "has brackets around what is no IPv6 address"),
+        ("http://fd00::1/v1", "has more than one colon in its host and port"),
+        ("http://[::1]:x/v1", "has a port that is no port"),
+        ("http://h:0/v1", "has a port that is no port"),
+        ("http://:80/v1", "must begin with http:// or https:// and name a host"),
+    ],
+)
+def test_an_address_that_is_none_is_told_by_its_fault(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match="^base_url " + re.escape(said)):
+        Url(text)
 
 
 def test_a_failure_names_an_ipv6_address_in_brackets() -> None:
