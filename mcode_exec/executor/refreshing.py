@@ -76,12 +76,22 @@ def _changes(before: CatalogueData, found: Published) -> str:
     new = _flat(found.models)
     common = old.keys() & new.keys()
     changed = sum(_told(old[name]) != _told(new[name]) for name in common)
-    left_out = f"; not understood, and left out: {found.left_out}" if found.left_out else ""
+    left_out = _named("not understood, and left out", found.left_out, found.named)
+    unpriced = _named(
+        "with a price that is none, so that it is unknown", found.unpriced, found.unpriced_named
+    )
     return (
         f"{counted(len(new), 'model')} of {counted(len(found.models), 'provider')}, as of {found.date}: "
         f"{len(new) - len(common)} new, {len(old) - len(common)} gone, "
-        f"{changed} with other limits or prices{left_out}"
+        f"{changed} with other limits or prices{left_out}{unpriced}"
     )
+
+
+def _named(what: str, count: int, names: tuple[str, ...]) -> str:
+    if not count:
+        return ""
+    more = f" and {count - len(names)} more" if count > len(names) else ""
+    return f"; {what}: {count} ({', '.join(names)}{more})"
 
 
 def _flat(models: Mapping[str, Mapping[str, CatalogueModel]]) -> dict[tuple[str, str], CatalogueModel]:

@@ -2,8 +2,8 @@
 
 Invariants: nothing secret is sent and no redirect is followed; size and time
 are bounded; what is not a catalogue of models.dev's shape is refused as a
-whole, while single entries that this version cannot read are left out and
-counted.  Where the result is kept is the caller's business.
+whole, while single entries that this version cannot read are left out,
+counted and named.  Where the result is kept is the caller's business.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.catalogue_data import (
@@ -36,6 +36,9 @@ PUBLISHED_URL = "https://models.dev/api.json"
 LIMIT_S = 60.0
 #: a catalogue of which more than one entry in so many cannot be read is of another shape
 _MOST_UNREADABLE = 10
+#: so many are named of what is not understood, and so much of each name
+_MOST_NAMED = 5
+_LONGEST_NAME = 100
 
 
 class Published(Struct, frozen=True, kw_only=True):
@@ -44,8 +47,12 @@ class Published(Struct, frozen=True, kw_only=True):
     #: the newest day that it speaks of
     date: str
     models: dict[str, dict[str, CatalogueModel]]
-    #: entries that could not be read
+    #: entries that could not be read, and the first of them by name
     left_out: int = 0
+    named: tuple[str, ...] = ()
+    #: models whose price cannot be one, so that it is unknown, and the first of them
+    unpriced: int = 0
+    unpriced_named: tuple[str, ...] = ()
 
 
 class _Entry(CatalogueModel, frozen=True, kw_only=True):
@@ -132,20 +139,25 @@ def published(body: bytes, address: str) -> Published:
     except UNREADABLE:
         raise _foreign(url, "is no catalogue, or not all of one", body) from None
     models: dict[str, dict[str, CatalogueModel]] = {}
-    left_out = 0
+    left_out: list[str] = []
+    unpriced: list[str] = []
     for provider_id, raw in raws.items():
         try:
             entries = msgspec.json.decode(raw, type=_Provider).models
         except UNREADABLE:
-            left_out += 1
+            left_out.append(_shown(provider_id))
             continue
-        readable = {
-            # a model without a name cannot be asked for
-            model_id: entry
-            for model_id, one in entries.items()
-            if model_id and (entry := _entry(one)) is not None
-        }
-        left_out += len(entries) - len(readable)
+        readable: dict[str, CatalogueModel] = {}
+        for model_id, one in entries.items():
+            entry = _entry(one) if model_id else None  # a model without a name cannot be asked for
+            if entry is None:
+                left_out.append(_shown(f"{provider_id}/{model_id}"))
+                continue
+            # -1 stands for "it depends": such a model is known, its price is not
+            if wrong_price("cost", entry.cost, foreign_tiers=True) is not None:
+                unpriced.append(_shown(f"{provider_id}/{model_id}"))
+                entry = structs.replace(entry, cost=None)
+            readable[model_id] = entry
         if readable:
             models[provider_id] = readable
     count = sum(map(len, models.values()))
@@ -153,25 +165,33 @@ def published(body: bytes, address: str) -> Published:
     why = None
     if not count:
         why = "it describes no model"
-    elif left_out * _MOST_UNREADABLE > count + left_out:
-        why = f"{left_out} of its {count + left_out} entries are not understood"
+    elif len(left_out) * _MOST_UNREADABLE > count + len(left_out):
+        why = f"{len(left_out)} of its {count + len(left_out)} entries are not understood"
     elif date is None:
         why = "none of its models has a last_updated up to today, so nobody could tell how old it is"
     if date is None or why is not None:
         raise _foreign(url, f"is no catalogue in the shape of models.dev: {why}", body)
-    return Published(date=date, models=models, left_out=left_out)
+    return Published(
+        date=date,
+        models=models,
+        left_out=len(left_out),
+        named=tuple(left_out[:_MOST_NAMED]),
+        unpriced=len(unpriced),
+        unpriced_named=tuple(unpriced[:_MOST_NAMED]),
+    )
+
+
+def _shown(name: str) -> str:
+    return printable(name[:_LONGEST_NAME])
 
 
 def _entry(raw: msgspec.Raw) -> CatalogueModel | None:
     """Only what this version reads of an entry: the rest is not kept."""
     try:
         entry = msgspec.json.decode(raw, type=_Entry)
-        kept = {name: getattr(entry, name) for name in CatalogueModel.__struct_fields__}
+        return CatalogueModel(**{name: getattr(entry, name) for name in CatalogueModel.__struct_fields__})
     except UNREADABLE:
         return None
-    # -1 stands for "it depends": such a model is known, its price is not
-    is_wrong = wrong_price("cost", entry.cost, foreign_tiers=True) is not None
-    return CatalogueModel(**kept | {"cost": None if is_wrong else entry.cost})
 
 
 def packed(

@@ -205,6 +205,18 @@ def test_a_second_refresh_says_what_has_changed(mcode: Mcode, site: Site) -> Non
     )
 
 
+def test_a_refresh_names_the_first_of_what_it_did_not_understand(mcode: Mcode, site: Site) -> None:
+    good = [entry(f"good-{number}") for number in range(90)]
+    site.body = catalogue(*good, *(entry(f"odd-{number}", limit=3) for number in range(7)))
+    run = mcode.run("models", "--refresh", env=site.env).check()
+    names = ", ".join(f"anthropic/odd-{number}" for number in range(5))
+    assert f"; not understood, and left out: 7 ({names} and 2 more)" in run.err
+    site.body = catalogue(*good, entry("dear", cost={"input": -1, "output": 1}))
+    run = mcode.run("models", "--refresh", env=site.env).check()
+    assert "; with a price that is none, so that it is unknown: 1 (anthropic/dear)" in run.err
+    assert "left out" not in run.err
+
+
 @pytest.mark.parametrize(
     ("status", "body", "headers", "code"),
     [

@@ -186,6 +186,15 @@ def test_single_entries_that_cannot_be_read_are_left_out_and_counted() -> None:
     good = [model(f"big-{number}") for number in range(20)]
     found = published(document(*good, model("odd", limit=3)), URL)
     assert (found.date, found.left_out, len(found.models["acme"])) == ("2026-06-01", 1, 20)
+    assert (found.named, found.unpriced, found.unpriced_named) == (("acme/odd",), 0, ())
+
+
+def test_what_is_named_of_a_catalogue_is_bounded_and_harmless() -> None:
+    good = [model(f"big-{number}") for number in range(200)]
+    odd = [model(f"{number}\x1b[31m" + "x" * 500, limit=3) for number in range(9)]
+    found = published(document(*good, *odd), URL)
+    assert (found.left_out, len(found.named)) == (9, 5)
+    assert all(name.isprintable() and len(name) < 150 for name in found.named)
 
 
 @pytest.mark.parametrize("price", [-1, "NaN", "sNaN", "Infinity", 1e300])
