@@ -88,7 +88,10 @@ def _authorization(parts: SplitResult) -> str | None:
 
 
 def refused_login(proxy: Proxy, headers: Headers) -> ModelCallError:
-    """What a proxy's 407 means, with or without a tunnel."""
+    """What a proxy's 407 means, with or without a tunnel.
+
+    The advice holds no whole address with a login: it would be masked on its way out as if it were one.
+    """
     from mcode_exec.providers.failures import printable
 
     asked = [
@@ -104,7 +107,7 @@ def refused_login(proxy: Proxy, headers: Headers) -> ModelCallError:
         advice = "correct them there (special characters as %XX)"
     else:
         what = "asks for a user and password"
-        advice = f"write them into {proxy.variable}, as http://USER:PASSWORD@HOST:PORT"
+        advice = f"write USER:PASSWORD@ before the host in {proxy.variable}"
     return ModelCallError(
         "LLM_AUTH_ERROR", printable(f"{proxy} answered 407: it {what}; {advice}"), http_status=407
     )

@@ -103,7 +103,7 @@ def test_a_proxy_that_gives_no_tunnel_is_named_and_learns_no_key(answer: bytes, 
             "Proxy-Authenticate: Basic realm=x\r\n",
             "it refuses the user and password in {};",
         ),
-        ("", "", "it asks for a user and password; write them into {}, as http://USER:PASSWORD@HOST:PORT"),
+        ("", "", "it asks for a user and password; write USER:PASSWORD@ before the host in {}"),
         (
             f"me:{PASSWORD}@",
             "Proxy-Authenticate: Negotiate\r\nProxy-Authenticate: NTLM abc\r\n",
