@@ -20,7 +20,7 @@ help:
 	@echo 'make run PROMPT="…"   install into .venv and run one turn here (MODEL=provider/model, ARGS="--flags")'
 	@echo 'make test             install what the tests need and run them'
 	@echo 'make test-peers       real servers: aimock from npm, llama.cpp with a small model'
-	@echo 'make test-faults      the long kill and chaos suites'
+	@echo 'make test-faults      the long kill suites, and what make test runs a sample of'
 	@echo 'make fuzz             streams and answers by chance for FUZZ_S=60 seconds (FUZZ_SEED=… repeats a run)'
 	@echo 'make torture          processes that meet on one session, TORTURE_KILLS=1000 of them killed (TORTURE_SEED=… repeats)'
 	@echo 'make lint types       ruff, mypy --strict'
@@ -60,7 +60,7 @@ run: $(VENV)/.run
 	exec $(BIN)/mcode exec $${model:+--model "$$model"} $(ARGS) -- "$$MCODE_RUN_PROMPT"
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n 2 -m 'not peer and not model and not slow'
+	$(BIN)/python -m pytest -n 3 -m 'not peer and not model and not slow'
 
 $(VENV)/.peers: $(VENV)/.run
 	@command -v npm >/dev/null || { echo 'test-peers needs npm (Debian: apt-get install npm)' >&2; exit 1; }

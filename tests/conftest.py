@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +18,34 @@ from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 for _signum in (signal.SIGHUP, signal.SIGQUIT):
     signal.signal(_signum, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test marked `sample(n)`, n parameters stay; the others become `slow`: `make test-faults` runs them."""
+    families: dict[str, list[pytest.Function]] = {}
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("sample"):
+            families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for family in families.values():
+        marker = family[0].get_closest_marker("sample")
+        assert marker is not None
+        kept = spread(family, marker.args[0])
+        for item in family:
+            if item not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+def spread(family: list[pytest.Function], count: int) -> list[pytest.Function]:
+    """`count` tests among which the values of every parameter occur as evenly as can be, the first ones first."""
+    seen: Counter[tuple[str, int]] = Counter()
+    left, kept = list(family), []
+    while left and len(kept) < count:
+        best = min(left, key=lambda item: sum(seen[value] for value in item.callspec.indices.items()))
+        seen.update(best.callspec.indices.items())
+        left.remove(best)
+        kept.append(best)
+    return kept
 
 
 @pytest.fixture(params=[ANTHROPIC, CHAT, RESPONSES])

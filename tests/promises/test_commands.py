@@ -144,6 +144,7 @@ def test_an_unknown_session_is_4_in_one_sentence(mcode: Mcode, args: tuple[str, 
     assert len(run.err.splitlines()) == 1
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "args",
     [

@@ -67,6 +67,7 @@ BACKGROUND = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("command", BACKGROUND.values(), ids=BACKGROUND.keys())
 def test_a_command_ends_with_its_shell_and_what_it_left_is_named_and_gone(
     mcode: Mcode, peer: Peer, command: str

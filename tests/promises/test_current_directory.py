@@ -32,6 +32,7 @@ def run_in(mcode: Mcode, gone: Path, *args: str, **how: str | None) -> Run:
         mcode.command = command
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "args",
     [

@@ -93,6 +93,7 @@ REFUSED: list[tuple[tuple[str, ...], int]] = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("args", "code"), REFUSED, ids=[" ".join(args) for args, _ in REFUSED])
 def test_what_a_run_would_refuse_a_dry_run_refuses_with_the_same_error(
     mcode: Mcode, peer: Peer, args: tuple[str, ...], code: int
@@ -212,6 +213,7 @@ def report_of(directory: Path) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("args", "steps", "code"),
     [

@@ -28,6 +28,7 @@ def word(api: str, level: str) -> Any:
     return {"low": 4096, "high": 16_384 - 1024}[level] if api == ANTHROPIC else level
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("args", [("--effort", "zork"), ("--model", "fake/big-1#zork")], ids=" ".join)
 @pytest.mark.parametrize("further", [(), ("--dry-run",)], ids=["run", "dry run"])
 def test_an_unknown_level_is_2_and_names_the_known_ones(

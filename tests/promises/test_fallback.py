@@ -41,6 +41,7 @@ FALLBACK = ("--fallback-model", "spare/small-1")
 STREAM = ("--output-format", "stream-json")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     "failure",
     [DOWN, status(429), status(529), say(""), answer(say("half an ans"), ending=CUT)],

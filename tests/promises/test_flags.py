@@ -82,6 +82,7 @@ BAD = [
 ]
 
 
+@pytest.mark.sample(16)
 @pytest.mark.parametrize(
     ("flag", "value"), BAD, ids=lambda value: value.hex() if isinstance(value, bytes) else value
 )
@@ -128,6 +129,7 @@ def test_text_mode_says_the_same_on_stderr_alone(mcode: Mcode) -> None:
         assert run.err.startswith("mcode: error: ")
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("form", ["json", "stream-json", "jsonl"])
 @pytest.mark.parametrize(
     "args",

@@ -24,6 +24,7 @@ def roles(mcode: Mcode) -> list[str]:
     return [message["role"] for message in mcode.messages()]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("where", ["1", "half", "inside é", "before newline"])
 def test_a_torn_last_record_is_set_aside_and_both_later_runs_work(
     mcode: Mcode, peer: Peer, api: str, where: str
@@ -65,6 +66,7 @@ def test_welded_records_are_split(mcode: Mcode, peer: Peer, api: str) -> None:
 BAD_LINES = ['{"role":"user",', "42", "[]", '{"role":"alien"}', "", "[" * 100_000, '{"a":' * 100_000]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("bad", BAD_LINES, ids=lambda bad: bad[:12])
 @pytest.mark.parametrize("line", [2, 4])
 def test_a_line_that_is_no_record_stops_the_run_until_verify_sets_it_aside(

@@ -108,6 +108,7 @@ DAMAGES: dict[str, Callable[[list[bytes]], list[bytes]]] = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_records_that_are_doubled_orphaned_or_gone_make_a_valid_request(
     mcode: Mcode, peer: Peer, damage: str

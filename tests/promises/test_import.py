@@ -78,6 +78,7 @@ def outcomes(found: dict[str, dict[str, Any]]) -> set[str]:
     return {row["outcome"] for row in found.values()}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SOURCES)
 def test_an_imported_session_goes_on_by_the_id_its_program_gave_it(
     mcode: Mcode, peer: Peer, tmp_path: Path, name: str
@@ -93,6 +94,7 @@ def test_an_imported_session_goes_on_by_the_id_its_program_gave_it(
         assert mcode.run("sessions", "verify", source_id, *JSON).check().out.count("problem") == 0
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", ["opencode-v1-composed", "claude-composed", "codex-composed"])
 def test_every_wire_format_takes_the_history(
     mcode: Mcode, peer: Peer, tmp_path: Path, api: str, name: str
@@ -104,6 +106,7 @@ def test_every_wire_format_takes_the_history(
     assert peer.last.violations == []
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_is_only_read_and_a_second_import_finds_nothing_new(
     mcode: Mcode, tmp_path: Path, name: str

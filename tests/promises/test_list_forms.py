@@ -49,6 +49,7 @@ def acme(mcode: Mcode) -> dict[str, str | None]:
     return {"MCODE_CONFIG": str(config)}
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     "args",
     [

@@ -60,6 +60,7 @@ PASSING: dict[str, tuple[Step, str]] = {
 }
 
 
+@pytest.mark.sample(17)
 @pytest.mark.parametrize("case", FATAL)
 def test_what_cannot_succeed_is_asked_once(mcode: Mcode, peer: Peer, api: str, case: str) -> None:
     step, code, exit_code = FATAL[case]
@@ -72,6 +73,7 @@ def test_what_cannot_succeed_is_asked_once(mcode: Mcode, peer: Peer, api: str, c
     assert all(line.startswith("mcode: ") for line in run.err.splitlines())
 
 
+@pytest.mark.sample(11)
 @pytest.mark.parametrize("case", PASSING)
 def test_what_may_pass_is_asked_again_and_the_error_says_how_often(
     mcode: Mcode, peer: Peer, api: str, case: str
@@ -87,6 +89,7 @@ def test_what_may_pass_is_asked_again_and_the_error_says_how_often(
     assert [event["code"] for event in run.of_type("llm.retry")] == [code, code]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("ending", [CUT, RESET, MID_EVENT, STALL])
 def test_an_attempt_that_broke_off_shows_nothing_twice_and_runs_nothing(
     mcode: Mcode, peer: Peer, api: str, ending: str

@@ -217,6 +217,7 @@ def test_a_refresh_names_the_first_of_what_it_did_not_understand(mcode: Mcode, s
     assert "left out" not in run.err
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("status", "body", "headers", "code"),
     [

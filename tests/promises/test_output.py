@@ -277,6 +277,7 @@ def contents_are_right(flag: str, data: bytes) -> None:
         assert data.endswith(b"\n")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("flag", FILE_FLAGS)
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_each_file_flag_writes_a_regular_file(

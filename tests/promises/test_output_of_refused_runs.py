@@ -139,6 +139,7 @@ REFUSALS: dict[str, tuple[Setup, int]] = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_refused_run_writes_its_failure_over_an_earlier_success(
     mcode: Mcode, peer: Peer, refusal: str
@@ -203,6 +204,7 @@ def test_a_signal_before_the_turn_too(mcode: Mcode, signum: int) -> None:
         check_refused(mcode, run.check(-signum))
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("args", "code"),
     [

@@ -783,6 +783,7 @@ def test_a_deny_rule_that_could_not_hold_is_refused(mcode: Mcode, peer: Peer) ->
     mcode.exec("go", "--permission", "off", "--allow", "bash:rm *", *JSON).check()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("flags", [(), ("--ephemeral",)])
 @pytest.mark.parametrize(
     "command",

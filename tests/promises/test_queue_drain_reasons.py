@@ -41,6 +41,7 @@ def _cannot_run(mcode: Mcode, why: str) -> tuple[int, str]:
     return 4, "workspace_missing"
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("why", ["key", "config", "model", "agent", "workspace"])
 @pytest.mark.parametrize("what", ["--session", "--all"])
 def test_an_item_that_cannot_be_run_here_stays_and_the_drain_ends_with_its_reason(

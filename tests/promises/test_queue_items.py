@@ -38,6 +38,7 @@ def listed(mcode: Mcode, session: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("flags", WRONG, ids="=".join)
 def test_what_no_run_would_take_is_refused_in_the_words_of_a_run(
     mcode: Mcode, peer: Peer, flags: tuple[str, str]

@@ -468,6 +468,7 @@ def _link(path: Path) -> None:
     path.symlink_to(target)
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("foreign", "change"),
     [
@@ -569,6 +570,7 @@ def test_only_the_users_own_file_names_a_replay(
     assert "providers.tape" in run.result["error"]["message"] or "'tape'" in run.result["error"]["message"]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

@@ -40,6 +40,7 @@ def play(mcode: Mcode, workspace: Path, *, tools: str, env: Mapping[str, str] | 
     return mcode.exec("go", "--model", "tape/big-1", cwd=workspace, env=env).check().out.removesuffix("\n")
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(
     ("there", "here"), [*((name, "plain2") for name in NAMES), *(("plain", name) for name in NAMES)]
 )

@@ -127,6 +127,7 @@ POINTS = {
 }
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("point", POINTS)
 def test_after_a_kill_the_model_gets_the_prompt_once(mcode: Mcode, peer: Peer, point: str) -> None:
     mcode.may_leave_processes = True

@@ -81,6 +81,7 @@ def test_a_key_is_in_no_argument_list_and_no_environment_of_a_child(mcode: Mcode
     _nowhere(mcode, KEY, run.out_bytes, run.err.encode())
 
 
+@pytest.mark.sample(9)
 @pytest.mark.parametrize(
     "kind",
     [

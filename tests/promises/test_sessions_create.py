@@ -104,6 +104,7 @@ def test_a_title_in_which_nothing_can_be_seen_is_refused_and_makes_nothing(mcode
     assert not (mcode.data / "mcode.db").exists()
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize(
     "flags",
     [

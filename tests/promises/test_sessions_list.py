@@ -137,6 +137,7 @@ def test_every_format_carries_the_same_and_nothing_acts_on_a_terminal(mcode: Mco
     assert session in forms["table"]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("flags", "told"),
     [

@@ -99,6 +99,7 @@ def test_a_search_is_of_this_workspace_unless_it_is_of_all(mcode: Mcode) -> None
     assert "--all" in nothing.err
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "text",
     [

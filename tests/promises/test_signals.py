@@ -34,6 +34,7 @@ def settled(mcode: Mcode) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("number", [*SIGNALS, *OTHER_SIGNALS])
 def test_a_signal_during_a_command_settles_and_ends_by_the_signal(
     mcode: Mcode, peer: Peer, number: signal.Signals
@@ -76,6 +77,7 @@ main()
 """
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("module", ["click", "mcode_exec.cli.exec_command", "mcode_exec.executor.runtime"])
 def test_a_signal_while_modules_are_loaded_gives_a_result_too(

@@ -36,6 +36,7 @@ def in_background(mcode: Mcode) -> None:
     mcode.command = ["sh", "-c", 'trap "" INT QUIT; exec "$@"', "sh", *mcode.command]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("signum", SIGNALS)
 @pytest.mark.parametrize(
     "command",

@@ -164,6 +164,7 @@ def test_an_item_that_runs_while_its_followed_session_is_deleted_has_its_line(
     gate.open()
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("how", ["add", "key", "request", "late"])
 @pytest.mark.parametrize("then", ["drain", "steer idle", "steer running"])
 def test_an_item_that_was_steered_too_late_runs_or_is_taken(

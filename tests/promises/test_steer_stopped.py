@@ -15,6 +15,7 @@ from tests.support.steps import Gate, call, gated
 JSON = ("--output-format", "json")
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("delay_ms", [0, 1, 2, 3, 4, 5, 6, 8, 10, 15])
 def test_a_call_has_its_result_before_what_was_said(mcode: Mcode, peer: Peer, delay_ms: int) -> None:
     gate = Gate()

@@ -48,6 +48,7 @@ def test_what_is_kept_is_private_and_what_tools_write_follows_the_umask(
     assert (mcode.workspace / "new.txt").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "how",
     ["env", "relative env", "spaces", "flag", "relative flag", "flag over env", "xdg", "default", "empty"],

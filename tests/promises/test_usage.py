@@ -249,6 +249,7 @@ def test_a_chart_is_plain_text_below_the_table(mcode: Mcode) -> None:
     mcode.run("usage", "--chart", *JSON).check(2)
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("args", "told"),
     [

@@ -79,6 +79,7 @@ WIDENING = {
 }
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("text", WIDENING.values(), ids=WIDENING.keys())
 def test_a_workspace_that_widens_ends_the_run_with_3_and_nothing_of_it_applied(
     mcode: Mcode, peer: Peer, listener: tuple[int, list[bytes]], text: str
