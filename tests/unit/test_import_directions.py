@@ -26,7 +26,8 @@ COMMON = {
 }
 
 ARROWS: dict[str, set[str]] = {
-    "cli": {"executor", "output"},
+    "cli": {"batch", "executor", "output"},
+    "batch": {"executor", "turns", "store", "output"},
     "executor": {
         "turns",
         "sessions",
