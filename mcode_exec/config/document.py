@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import ConfigError, McodeError
 from mcode_exec.paths import is_inside, open_regular
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -18,16 +18,19 @@ WORKSPACE_FILE = ".mcode/config.toml"
 
 
 class Document:
-    """The parsed file; `table` is plain TOML data with exact decimals."""
+    """The parsed file; `table` is plain TOML data with exact decimals, `error` what its faults are."""
 
-    def __init__(self, path: str, text: str, table: dict[str, Any]) -> None:
+    def __init__(
+        self, path: str, text: str, table: dict[str, Any], error: type[McodeError] = ConfigError
+    ) -> None:
         self.path = path
         self.text = text
         self.table = table
+        self._error = error
 
-    def fault(self, key: tuple[str, ...], sentence: str) -> ConfigError:
+    def fault(self, key: tuple[str, ...], sentence: str) -> McodeError:
         """An error at `key`: `file:line: sentence`."""
-        return ConfigError(f"{self.place(key)}: {sentence}")
+        return self._error(f"{self.place(key)}: {sentence}")
 
     def place(self, key: tuple[str, ...]) -> str:
         """Where `key` stands, or the nearest table above it: `file:line`."""
@@ -89,23 +92,28 @@ def _read(path: str, shown: str) -> bytes:
 
 
 def _parse(path: str, data: bytes) -> Document:
+    if not data.removeprefix(b"\xef\xbb\xbf").strip():
+        raise ConfigError(f"{path}:1: the file is empty; put your settings back, or remove the file.")
+    return parse_document(path, data, ConfigError)
+
+
+def parse_document(path: str, data: bytes, error: type[McodeError]) -> Document:
+    """The TOML that `data` is.  Raises: `error`, with the line where there is one."""
     import tomllib
     from decimal import Decimal
 
     try:
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: the file is not UTF-8 (at byte {error.start}).") from error
-    if not text.strip():
-        raise ConfigError(f"{path}:1: the file is empty; put your settings back, or remove the file.")
+    except UnicodeDecodeError as wrong:
+        line = data.count(b"\n", 0, wrong.start) + 1
+        raise error(f"{path}:{line}: the file is not UTF-8 (at byte {wrong.start}).") from wrong
     try:
         table = tomllib.loads(text, parse_float=Decimal)
-    except RecursionError as error:
-        raise ConfigError(f"{path}: the file is nested too deeply to be a config file.") from error
-    except (ValueError, ArithmeticError) as error:
-        raise ConfigError(_broken(path, text, str(error))) from error
-    return Document(path, text, table)
+    except RecursionError as wrong:
+        raise error(f"{path}: the file is nested too deeply.") from wrong
+    except (ValueError, ArithmeticError) as wrong:
+        raise error(_broken(path, text, str(wrong))) from wrong
+    return Document(path, text, table, error)
 
 
 def _broken(path: str, text: str, reason: str) -> str:

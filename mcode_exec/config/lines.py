@@ -13,7 +13,10 @@ KeyPath = tuple[str, ...]
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """Every key path of the valid TOML `text` → the line it first stands on, from 1."""
+    """Every key path of the valid TOML `text` → the line it first stands on, from 1.
+
+    The tables of an array (`[[tasks]]`) are numbered from 0: `("tasks", "0", "id")`.
+    """
     scanner = _Scanner(text.replace("\r\n", "\n"))
     scanner.document()
     return scanner.lines
@@ -24,6 +27,8 @@ class _Scanner:
         self.text = text
         self.at = 0
         self.lines: dict[KeyPath, int] = {}
+        #: number of the newest table of each array of tables
+        self._newest: dict[KeyPath, int] = {}
         self._counted = (0, 1)
 
     def document(self) -> None:
@@ -31,9 +36,14 @@ class _Scanner:
         while self._skip_blank():
             if self.text[self.at] == "[":
                 depth = 2 if self.text.startswith("[[", self.at) else 1
+                line = self._line()
                 self.at += depth
                 table = self._key(())
                 self.at = self.text.index("]", self.at) + depth
+                if depth == 2:
+                    self._newest[table] = self._newest.get(table, -1) + 1
+                    table = (*table, str(self._newest[table]))
+                    self.lines[table] = line
             else:
                 self._assignment(table)
 
@@ -52,6 +62,8 @@ class _Scanner:
             self._skip_spaces()
             if not self.text.startswith(".", self.at):
                 return prefix
+            if prefix in self._newest:  # a table below the newest one of an array
+                prefix = (*prefix, str(self._newest[prefix]))
             self.at += 1
 
     def _key_part(self) -> str:

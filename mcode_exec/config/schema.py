@@ -15,7 +15,7 @@ from msgspec import Struct
 from mcode_exec.config import values
 from mcode_exec.config.document import Document
 from mcode_exec.config.values import WrongValueError
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import McodeError
 
 Check = Callable[[object], Any]
 
@@ -100,10 +100,14 @@ def checked(document: Document) -> dict[str, Any]:
     for key in _NOT_AVAILABLE:
         if key in document.table:
             raise document.fault((key,), f'"{key}" is not available in this version of mcode; remove it.')
-    return _table(document, document.table, SCHEMA, ())
+    return held_to(document, document.table, SCHEMA, ())
 
 
-def _table(document: Document, table: object, schema: Schema, at: tuple[str, ...]) -> dict[str, Any]:
+def held_to(document: Document, table: object, schema: Schema, at: tuple[str, ...]) -> dict[str, Any]:
+    """`table`, which stands at `at`, with every key in `schema` and every value of its right type.
+
+    Raises: the document's error, at the first fault.
+    """
     if not isinstance(table, dict):
         raise document.fault(at, f'"{dotted(at)}" must be a table, not {values.kind(table)}.')
     out: dict[str, Any] = {}
@@ -115,19 +119,19 @@ def _table(document: Document, table: object, schema: Schema, at: tuple[str, ...
     return out
 
 
-def _entry(document: Document, value: object, held_to: Check | Named | Schema, at: tuple[str, ...]) -> Any:
-    if isinstance(held_to, Named):
+def _entry(document: Document, value: object, inner: Check | Named | Schema, at: tuple[str, ...]) -> Any:
+    if isinstance(inner, Named):
         if not isinstance(value, dict):
             raise document.fault(at, f'"{dotted(at)}" must be a table, not {values.kind(value)}.')
         out = {}
-        for key, inner in value.items():
+        for key, one in value.items():
             here = (*at, key)
-            _value(document, key, held_to.key, here, "the name in ")
-            out[key] = _entry(document, inner, held_to.inner, here)
+            _value(document, key, inner.key, here, "the name in ")
+            out[key] = _entry(document, one, inner.inner, here)
         return out
-    if isinstance(held_to, Mapping):
-        return _table(document, value, held_to, at)
-    return _value(document, value, held_to, at)
+    if isinstance(inner, Mapping):
+        return held_to(document, value, inner, at)
+    return _value(document, value, inner, at)
 
 
 def _value(document: Document, value: object, check: Check, at: tuple[str, ...], what: str = "") -> Any:
@@ -137,7 +141,7 @@ def _value(document: Document, value: object, check: Check, at: tuple[str, ...],
         raise document.fault((*at, *wrong.below), f'{what}"{dotted((*at, *wrong.below))}" {wrong}') from None
 
 
-def _unknown(document: Document, at: tuple[str, ...], schema: Schema) -> ConfigError:
+def _unknown(document: Document, at: tuple[str, ...], schema: Schema) -> McodeError:
     import difflib
 
     nearest = difflib.get_close_matches(at[-1], schema, n=1, cutoff=0.5)

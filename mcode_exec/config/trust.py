@@ -14,7 +14,7 @@ from typing import Any
 
 from mcode_exec.config.document import Document
 from mcode_exec.config.schema import dotted
-from mcode_exec.errors import ConfigError
+from mcode_exec.errors import ConfigError, McodeError
 from mcode_exec.paths import is_inside, user_path
 
 _HOW_TO_TRUST = (
@@ -110,5 +110,5 @@ def _first_leaf(key: str, value: object) -> tuple[str, ...]:
     return at
 
 
-def _refusal(document: Document, key: tuple[str, ...], what: str) -> ConfigError:
+def _refusal(document: Document, key: tuple[str, ...], what: str) -> McodeError:
     return document.fault(key, f'"{dotted(key)}" {what}; {_HOW_TO_TRUST}.')

@@ -55,6 +55,7 @@ def kind(value: object) -> str:
         Decimal: "a number",
         list: "a list",
         dict: "a table",
+        type(None): "null",
     }
     return names.get(type(value), "a date or time")
 

@@ -225,6 +225,23 @@ CREATE TABLE imports (
 """
 
 #: in order; a released entry is never edited, a change is a new entry
+_M012_JOBS = """
+CREATE TABLE job_runs (
+    id TEXT NOT NULL PRIMARY KEY, job_name TEXT NOT NULL, spec_path TEXT NOT NULL, workspace TEXT NOT NULL,
+    state TEXT NOT NULL, owner TEXT, started_ms INTEGER NOT NULL, ended_ms INTEGER, exit_code INTEGER,
+    cancel_ms INTEGER, ended_tasks INTEGER NOT NULL);
+CREATE INDEX job_runs_running ON job_runs (job_name) WHERE state = 'running';
+CREATE INDEX job_runs_started ON job_runs (started_ms DESC, id DESC);
+CREATE TABLE job_tasks (
+    run_id TEXT NOT NULL, task_id TEXT NOT NULL, position INTEGER NOT NULL, digest TEXT NOT NULL,
+    state TEXT NOT NULL, attempt INTEGER NOT NULL, deaths INTEGER NOT NULL, owner TEXT, turn_id TEXT,
+    session_id TEXT, started_ms INTEGER, ended_ms INTEGER, exit_code INTEGER, cost_usd TEXT,
+    ended_sequence INTEGER, record BLOB, PRIMARY KEY (run_id, position));
+CREATE UNIQUE INDEX job_tasks_id ON job_tasks (run_id, task_id);
+CREATE INDEX job_tasks_state ON job_tasks (run_id, state, position);
+CREATE INDEX job_tasks_ended ON job_tasks (run_id, ended_sequence) WHERE ended_sequence IS NOT NULL;
+"""
+
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
     ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
@@ -237,6 +254,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0009_changes", _M009_CHANGES),
     ("0010_imports", _M010_IMPORTS),
     ("0011_origins", "ALTER TABLE turn_signals ADD COLUMN origin BLOB;"),
+    ("0012_jobs", _M012_JOBS),
 )
 
 VERSION = len(MIGRATIONS)

@@ -8,24 +8,19 @@ by a test.
 
 from __future__ import annotations
 
-from typing import Any
-
 from peewee import (
     AutoField,
     BigIntegerField,
     BlobField,
     IntegerField,
-    Model,
     SqliteDatabase,
     TextField,
 )
 
+from mcode_exec.store.job_tables import JOB_TABLES
+from mcode_exec.store.table import Table, dicts, tuples
 
-class Table(Model):
-    """Bound to its database by Store; never connects by itself."""
-
-    class Meta:
-        legacy_table_names = False
+__all__ = ["dicts", "tuples"]  # beside the tables
 
 
 class Projects(Table):
@@ -510,6 +505,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     Prefixes,
     Repositories,
     SchemaMigrations,
+    *JOB_TABLES,
 )
 
 
@@ -517,13 +513,3 @@ def bind(database: SqliteDatabase) -> None:
     """Make every table use `database`; one process opens one store at a time."""
     for table in ALL_TABLES:
         table.bind(database, bind_refs=False, bind_backrefs=False)
-
-
-def dicts(query: Any) -> list[dict[str, Any]]:
-    """The rows of a query, by column name (peewee's stubs lose the row type here)."""
-    return list(query.dicts())
-
-
-def tuples(query: Any) -> list[tuple[Any, ...]]:
-    """The rows of a query, by position."""
-    return list(query.tuples())

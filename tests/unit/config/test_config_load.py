@@ -345,7 +345,7 @@ def test_the_line_of_a_key_is_found_through_every_form_of_value() -> None:
         "c = [ # ]\n  { d = 1 }, [2,\n 3]\n]\n"
         "e = { f = { 'g.h' = 1 },\"i\\u0041\" = 2 }\n"
         "j.k . l = 1979-05-27 07:32:00\n"
-        '[m."n]o"]\np = 1 # q\n[[r]]\ns = 1\n'
+        '[m."n]o"]\np = 1 # q\n[[r]]\ns = 1\n[r.t]\nu = 1\n[[r]]\n"s" = 2\n'
     )
     lines = key_lines(text)
     assert lines[("a",)] == 1
@@ -355,7 +355,9 @@ def test_the_line_of_a_key_is_found_through_every_form_of_value() -> None:
     assert lines[("e", "f", "g.h")] == lines[("e", "iA")] == 12
     assert lines[("j", "k", "l")] == 13
     assert lines[("m", "n]o", "p")] == 15
-    assert lines[("r", "s")] == 17
+    assert (lines[("r",)], lines[("r", "0")], lines[("r", "0", "s")]) == (16, 16, 17)
+    assert lines[("r", "0", "t", "u")] == 19
+    assert (lines[("r", "1")], lines[("r", "1", "s")]) == (20, 21)
     assert ("z",) not in lines
     assert ("x",) not in lines
 
