@@ -50,6 +50,11 @@ def new_owner_token() -> str:
     return "own_" + _uuid_hex()
 
 
+def new_job_run_id() -> str:
+    """A run of a job."""
+    return "job_" + _uuid_hex()
+
+
 def new_rewind_id() -> str:
     """A rewind; names the generation that it archives."""
     return "rwd_" + _uuid_hex()

@@ -56,6 +56,14 @@ def check_spending(limits: Limits, state: TurnState) -> None:
                 f"{limits.max_cost_usd:f} USD",
                 f"{state.spent_usd:f} USD were spent{_estimated(state)}",
             )
+    budget = state.budget
+    if budget is not None:
+        value = f"{budget.max_usd:f} USD"
+        if state.is_unmetered:
+            _reached(limits, state, "cost", value, _UNREPORTED, source=budget.source)
+        if budget.is_spent:
+            what = f"{budget.spent_usd:f} USD were spent by all tasks together"
+            _reached(limits, state, "cost", value, what, source=budget.source)
 
 
 def _estimated(state: TurnState) -> str:
@@ -65,8 +73,10 @@ def _estimated(state: TurnState) -> str:
 _UNREPORTED = "the provider did not report what an answer used, so the limit cannot be kept any more"
 
 
-def _reached(limits: Limits, state: TurnState, name: str, value: str, what: str) -> NoReturn:
-    source = limits.sources.get(name, "flag")
+def _reached(
+    limits: Limits, state: TurnState, name: str, value: str, what: str, *, source: str | None = None
+) -> NoReturn:
+    source = source or limits.sources.get(name, "flag")
     state.limit = LimitHit(
         name="steps" if name == "steps" else "cost" if name == "cost" else "tokens",
         value=value,
@@ -84,9 +94,10 @@ def output_cap(limits: Limits, state: TurnState, model: ModelInfo) -> int | None
     caps: list[int] = []
     if limits.max_tokens is not None:
         caps.append(limits.max_tokens - state.spent_tokens)
-    if limits.max_cost_usd is not None and model.price is not None:
-        left = limits.max_cost_usd - state.spent_usd
-        if (output := model.price.highest_output) > 0:
-            caps.append(int(left * Decimal(1_000_000) / output))
+    left = [] if limits.max_cost_usd is None else [limits.max_cost_usd - state.spent_usd]
+    if state.budget is not None:
+        left.append(state.budget.share_usd)
+    if left and model.price is not None and (output := model.price.highest_output) > 0:
+        caps.append(int(min(left) * Decimal(1_000_000) / output))
     caps = [cap for cap in caps if cap < model.output_tokens]
     return max(min(_LEAST_OUTPUT, model.output_tokens), min(caps)) if caps else None

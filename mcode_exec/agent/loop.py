@@ -167,6 +167,14 @@ class AgentLoop:
 
     async def _call(self) -> Answer | None:
         """One call of the model in use, with its retries; None where it failed and a fallback is in use now."""
+        budget = self._state.budget
+        if budget is None:
+            return await self._complete()
+        async with budget.call():
+            check_spending(self._task.limits, self._state)
+            return await self._complete()
+
+    async def _complete(self) -> Answer | None:
         state = self._state
         self._begin_message()
         self._cut_off = ()

@@ -8,15 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from mcode_exec.records.result import LimitHit, ModelSwitch, PermissionDenial, ToolFailure
 from mcode_exec.records.usage import Price, Usage
+
+if TYPE_CHECKING:
+    from mcode_exec.agent.budget import Budget
 
 
 class TurnState:
     """What a turn has come to so far; read by whoever concludes it, on every ending."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget | None = None) -> None:
+        #: what it spends together with other turns
+        self.budget = budget
         self.steps = 0
         self.tool_calls = 0
         self.tool_failures: list[ToolFailure] = []
@@ -113,3 +119,5 @@ class TurnState:
     def _spend(self, usage: Usage, cost_usd: Decimal | None) -> None:
         self.spent_tokens += usage.total_tokens or 0
         self.spent_usd += cost_usd or 0
+        if self.budget is not None and cost_usd is not None:
+            self.budget.spend(cost_usd)

@@ -247,6 +247,8 @@ def _new_session(
         title=title,
         title_is_default=is_default,
         now_ms=now_ms,
+        # nobody's conversation: a person's `--continue` never goes on with it
+        session_kind="cron" if invocation.source in ("job", "cron") else "conversation",
         session_key=invocation.session_key,
         labels=dict(invocation.labels),
         permission=resolving.permission_of(invocation),
@@ -366,7 +368,7 @@ def _request(
     request_id = invocation.request_id
     request = TurnRequest(
         session_id=session.id,
-        turn_id=new_turn_id(),
+        turn_id=invocation.turn_id or new_turn_id(),
         digest=prompt.digest(),
         source=invocation.source,
         priority=invocation.priority,

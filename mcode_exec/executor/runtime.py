@@ -34,12 +34,16 @@ from mcode_exec.turns.lease import is_held
 from mcode_exec.turns.owner import Owner
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from mcode_exec.agent.budget import Budget
     from mcode_exec.config import Config, ProviderConfig
     from mcode_exec.executor.inherited import Inherited
     from mcode_exec.executor.sharing import EndedTurn
     from mcode_exec.providers.catalogue import Catalogue
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.providers.http import HttpClient
+    from mcode_exec.providers.limiter import Limiter
     from mcode_exec.providers.local import LocalServer
     from mcode_exec.providers.transport import Transport
     from mcode_exec.records.model import ModelRef
@@ -74,6 +78,9 @@ class Runtime:
         #: what opening has ended of dead processes
         self.recovered = Report()
         self.again = Again(self)
+        #: what many turns of this process share: the gates of providers, and a sum that they may spend
+        self.limiter: Limiter | None = None
+        self.budget: Budget | None = None
         #: turns of this process whose results are out, or will be at once, and whose pages are not written yet
         self.ended: list[EndedTurn] = []
 
@@ -159,6 +166,18 @@ class Runtime:
         """Whether somebody alive holds a session's lock."""
         return is_held(lock, self.owner, self.clock)
 
+    def share(self, *, max_cost_usd: Decimal | None, spent_usd: Decimal, source: str) -> None:
+        """From here on the turns of this process share the gates of providers, and what they may spend.
+
+        `source`: where the sum stands, for the sentence that names it.
+        """
+        from mcode_exec.agent.budget import Budget
+        from mcode_exec.providers.limiter import Limiter
+
+        self.limiter = Limiter()
+        if max_cost_usd is not None:
+            self.budget = Budget(max_cost_usd, spent_usd, source)
+
     def transport(self, settings: Settings) -> HttpClient:
         """The connections to providers, made at the first call for them."""
         if self._transport is None:
@@ -200,6 +219,7 @@ class Runtime:
             ),
             clock=clock or self.clock,
             sleep=sleep,
+            limiter=self.limiter,
         )
 
     def catalogue(self, config: Config) -> Catalogue:

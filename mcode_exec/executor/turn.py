@@ -80,7 +80,7 @@ class TurnRun:
         self._prompt_id = (
             prepared.retry.message_id if prepared.retry is not None else None
         ) or user_message_id(self._session.id, "turn:" + self._turn_id)
-        self._state = TurnState()
+        self._state = TurnState(runtime.budget)
         self._patience = Patience(abort)
         self._stream = SessionStream()
         self._history: CanonicalHistory | None = None

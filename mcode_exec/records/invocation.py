@@ -85,6 +85,8 @@ class Invocation(Struct, frozen=True, kw_only=True):
     #: environment variables passed to commands although their names look secret
     env: tuple[str, ...] = ()
 
+    #: the turn's id, where who asks for it has to know it beforehand
+    turn_id: str | None = None
     #: who asks for the turn, and how it stands to what is queued
     source: Source = "api"
     priority: Priority = "ordinary"

@@ -282,6 +282,17 @@ def page_tasks(run_id: str, after: int, limit: int) -> list[tuple[TaskRow, bytes
     return [(_task(row), record) for row, record in _with_records(dicts(query))]
 
 
+def unsuccessful(run_id: str, limit: int) -> list[tuple[TaskRow, bytes]]:
+    """The first tasks of a run, in their places, that had a turn and did not succeed, with their records."""
+    query = (
+        JobTasks.select(*_TASK, JobTasks.record)
+        .where((JobTasks.run_id == run_id) & JobTasks.exit_code.is_null(False) & (JobTasks.exit_code != 0))
+        .order_by(JobTasks.position)
+        .limit(limit)
+    )
+    return [(_task(row), record) for row, record in _with_records(dicts(query))]
+
+
 def count_states(run_id: str) -> dict[TaskState, int]:
     query = (
         JobTasks.select(JobTasks.state, fn.COUNT(JobTasks.position))

@@ -65,6 +65,7 @@ def check_store(mcode: Mcode) -> None:
     assert sorted(counted) == sorted(answers)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_this_point_leaves_a_session_that_goes_on(tmp_path: Path, peer: Peer, point: str) -> None:
     # each point under one of the formats, all three in turn

@@ -219,6 +219,7 @@ def test_an_anthropic_stream_without_a_block_is_empty(mcode: Mcode, peer: Peer) 
     assert (text.code, as_json.result["error"]["code"]) == (69, "LLM_EMPTY_RESPONSE")
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "empty",
     [say(""), say("   \n"), say("\ufeff\u200b\u00a0\n\u200b", piece=1), think("only thoughts")],

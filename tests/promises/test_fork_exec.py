@@ -283,6 +283,7 @@ def test_dry_run_says_what_it_would_begin_with_and_makes_nothing(mcode: Mcode, p
     assert sessions(mcode) == [session]
 
 
+@pytest.mark.slow
 def test_a_signal_before_the_turn_leaves_no_fork(mcode: Mcode, peer: Peer) -> None:
     """A worktree whose checkout lasts: the run is stopped in it."""
     make_repository(mcode.workspace)

@@ -145,6 +145,7 @@ def test_what_failed_attempts_were_billed_is_counted(mcode: Mcode, peer: Peer) -
     assert result["usage"]["inputTokens"] == 2000 or result["usageIncomplete"]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     ("attempts", "exit_code"),
     [

@@ -77,6 +77,7 @@ def test_a_non_blocking_stdout_gets_every_byte(mcode: Mcode, peer: Peer) -> None
 # closed readers
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
 @pytest.mark.parametrize("reader", ["true", "head -c 1", "head -1"])
 def test_a_closed_reader_is_141_without_a_traceback(mcode: Mcode, peer: Peer, form: str, reader: str) -> None:

@@ -171,6 +171,7 @@ def test_a_drain_beside_a_running_turn_says_who_is_at_work(mcode: Mcode, peer: P
     first.finish().check()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("how", ["timeout", "kill"])
 def test_who_follows_comes_back_to_a_session_that_its_turn_has_left_without_a_wake(
     mcode: Mcode, peer: Peer, how: str

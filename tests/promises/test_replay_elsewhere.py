@@ -55,6 +55,7 @@ def test_a_recording_moves_from_and_to_a_directory_of_any_name(
     assert (new / "b.txt").exists()
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("tools", ["recorded", "live"])
 def test_each_directory_moves_once_and_by_itself(mcode: Mcode, peer: Peer, api: str, tools: str) -> None:
     homes, temps = [mcode.root / "h1", mcode.root / "h2"], [mcode.root / "t1", mcode.root / "t2"]

@@ -229,6 +229,7 @@ def test_a_signal_at_any_moment_leaves_one_result_or_dies_by_it(
 # deadlines
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     "step",
     [
@@ -491,6 +492,7 @@ def test_commands_that_want_a_terminal_end_quickly(
     assert b"the answer" in shown.screen
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("form", ["text", "json", "stream-json"])
 def test_a_reader_that_is_stuck_holds_nobody_up_after_a_deadline_or_a_signal(
     mcode: Mcode, peer: Peer, form: str

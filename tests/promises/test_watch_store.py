@@ -75,6 +75,7 @@ def _moved(mcode: Mcode) -> None:
     os.rename(mcode.data, mcode.root / "elsewhere")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("happens", "why"), [(_taken_over, "written by a newer mcode"), (_moved, "was moved or removed")]
 )

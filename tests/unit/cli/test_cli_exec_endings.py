@@ -334,6 +334,7 @@ def test_a_time_limit_ends_the_run_with_6() -> None:
     assert (rc, result_in(out)["status"]) == (6, "timeout")
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("script", ["blocked", "stuck"])
 @pytest.mark.parametrize("output_format", ["text", "json", "stream-json"])
 def test_a_run_that_is_stuck_does_not_outlive_the_timeout_and_leaves_its_result_all_the_same(
