@@ -13,13 +13,12 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from mcode_exec.config.credentials import secrets_in
+
 Api = Literal["anthropic-messages", "openai-completions", "openai-responses", "local", "replay"]
 Auth = Literal["bearer", "x-api-key", "api-key"]
 
 BUILT_IN = "built-in"
-
-#: parts of the names of headers and query parameters whose values are secret
-_SECRET_PARTS = ("auth", "key", "token", "secret", "password", "cookie", "credential", "sig", "sas", "jwt")
 
 
 class CostConfig(Struct, frozen=True, kw_only=True):
@@ -183,9 +182,9 @@ class Config(Struct, frozen=True, kw_only=True):
     def secret_literals(self) -> tuple[str, ...]:
         """Keys that stand in headers and query parameters as they are: to be masked like any other."""
         return tuple(
-            value
+            secret
             for provider in self.providers.values()
             for table in (provider.headers, provider.query)
             for name, value in table.items()
-            if any(part in name.lower() for part in _SECRET_PARTS)
+            for secret in secrets_in(name, value)
         )

@@ -42,6 +42,9 @@ def _advice(failure: ModelCallError, endpoint: Endpoint) -> str:
         return _NO_TOOLS
     if failure.code in _OF_THE_KEY and failure.http_status != 407:  # 407: a proxy's word on its own password
         provider = f" (provider {endpoint.provider_id!r}, "
+        replaced = endpoint.key_header
+        if replaced is not None:
+            return f"{provider}whose configuration sends the header {replaced!r} in place of a key)"
         if endpoint.key_source:
             return f"{provider}its key is from {endpoint.key_source})"
         if endpoint.auth == "none":

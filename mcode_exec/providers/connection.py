@@ -255,9 +255,24 @@ class Connection:
             return False
         if self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             return False
+        if self._h11.trailing_data[0] or await self._has_more() or self._writer.is_closing():
+            return False
         self._h11.start_next_cycle()
         self.is_reused = True
-        return not self._reader.at_eof() and not self._writer.is_closing()
+        return True
+
+    async def _has_more(self) -> bool:
+        """Whether bytes, or the end, lie behind the answer: they would be taken for the answer to the next request."""
+        await asyncio.sleep(0)  # what the machine has already received
+        await asyncio.sleep(0)  # has been handed to the reader now
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        return True
 
     def abort(self) -> None:
         self._is_open = False

@@ -74,6 +74,12 @@ class Endpoint(Struct, frozen=True, kw_only=True):
         """The host of the address, in lower case."""
         return self.base_url.partition("://")[2].partition("/")[0].partition(":")[0].lower()
 
+    @property
+    def key_header(self) -> str | None:
+        """The header of the configuration that is sent in place of the key; None where the key is sent."""
+        carrier = "authorization" if self.auth in ("bearer", "none") else self.auth
+        return next((name for name in self.headers if name.lower() == carrier), None)
+
     def __repr__(self) -> str:
         return f"Endpoint({self.provider_id!r}, {self.api!r})"
 

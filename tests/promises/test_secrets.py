@@ -221,6 +221,52 @@ def test_dry_run_doctor_and_models_do_not_show_keys(
     _nowhere(mcode, secret, run.out_bytes, run.err.encode())
 
 
+def _send(mcode: Mcode, headers: str) -> None:
+    """Send further headers with each call."""
+    key = 'api_key = "${FAKE_KEY}"\n'
+    mcode.config.write_text(mcode.config.read_text().replace(key, f"{key}headers = {{ {headers} }}\n"))
+
+
+HEADERS = {
+    "bearer": ("Authorization", "Bearer h3ader-t0ken-0001", ["h3ader-t0ken-0001"]),
+    "bearer elsewhere": ("X-Upstream", "bEaReR h3ader-t0ken-0001", ["h3ader-t0ken-0001"]),
+    "basic": (
+        "Proxy-Upstream",
+        "Basic " + base64.b64encode("me:pässw0rd-of-header".encode()).decode(),
+        ["pässw0rd-of-header", base64.b64encode("me:pässw0rd-of-header".encode()).decode().rstrip("=")],
+    ),
+    "a scheme of its own": ("X-Api-Key", "Token h3ader-t0ken-0001", ["h3ader-t0ken-0001"]),
+}
+
+
+@pytest.mark.parametrize("case", HEADERS)
+def test_the_credential_of_a_header_is_masked_without_its_scheme_too(
+    mcode: Mcode, peer: Peer, api: str, case: str
+) -> None:
+    name, value, secrets = HEADERS[case]
+    _send(mcode, f'"{name}" = "{value}"')
+    peer.script(say(f"it was {' and '.join(secrets)}."))
+    recording = mcode.root / "rec"
+    run = mcode.exec("go", *STREAM, "-v", "--record", str(recording)).check()
+    assert value in str(peer.last.headers)
+    assert "it was ***" in run.result["output"]
+    said = [
+        run.out_bytes,
+        run.err.encode(),
+        *(path.read_bytes() for path in recording.rglob("*") if path.is_file()),
+    ]
+    for secret in secrets:
+        assert not [text for text in said for form in _forms(secret) if form in text]
+
+
+def test_a_refused_header_is_named_and_not_the_variable_of_the_key(mcode: Mcode, peer: Peer) -> None:
+    _send(mcode, '"Authorization" = "Bearer h3ader-t0ken-0001", "x-api-key" = "x"')
+    peer.script(status(401, {"error": {"message": "no"}}))
+    run = mcode.exec("go", *JSON)
+    assert (run.code, "FAKE_KEY" in run.err + run.out) == (77, False)
+    assert "in place of a key" in run.result["error"]["message"]
+
+
 # the environment of commands
 
 SECRETS = {

@@ -523,3 +523,38 @@ def test_a_few_bytes_that_unpack_to_very_many_lines_are_taken_in_slices(
     run([[stream_head("content-encoding: gzip\r\n") + body, "close"]], call=Call(retry=ONCE))
     assert len(sizes) > 100
     assert max(sizes) <= 64 * 1024
+
+
+FOREIGN = http(said("of another request"))
+BEHIND = {
+    "a whole answer": FOREIGN,
+    "part of a head": b"HTTP/1.1 200 OK\r\n",
+    "a line end": b"\r\n",
+    "an interim answer": b"HTTP/1.1 100 Continue\r\n\r\n",
+}
+
+
+@pytest.mark.usefixtures("trusted")
+@pytest.mark.parametrize("context", [None, server_context()], ids=["plain", "tls"])
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("pause_s", [None, 0.02])
+def test_what_stands_behind_an_answer_is_never_the_answer_to_the_next_request(
+    context: ssl.SSLContext | None, behind: str, pause_s: float | None
+) -> None:
+    async def main() -> tuple[list[object], list[int]]:
+        call = Call(retry=ONCE)
+        first: Script = (
+            [http(said("first")) + BEHIND[behind]]
+            if pause_s is None
+            else [http(said("first")), pause_s, BEHIND[behind]]
+        )
+        async with BytePeer(first, [http(said("second"))], context=context) as peer:
+            answers = [(await call.ask(endpoint(peer.base_url))).content]
+            await asyncio.sleep(0.1)  # what is sent behind it has come
+            answers.append((await call.ask(endpoint(peer.base_url))).content)
+            await call.client.close()
+            return list(answers), [request.connection for request in peer.requests]
+
+    answers, connections = asyncio.run(main())
+    assert answers == [(TextBlock(text="first"),), (TextBlock(text="second"),)]
+    assert connections == [1, 2]
