@@ -245,11 +245,16 @@ class ModelClient:
         limit_s = self._timeouts.first_byte_s
         response: Response | None = None
         reader: AnswerReader | None = None
+        is_out = False
+
+        def goes_out() -> None:
+            nonlocal is_out
+            is_out = True
+            timer.reschedule(loop.time() + limit_s)
+
         try:
             async with asyncio.timeout(None) as timer:
-                response = await self._transport.post(
-                    url, call.headers, call.body, on_connected=lambda: timer.reschedule(loop.time() + limit_s)
-                )
+                response = await self._transport.post(url, call.headers, call.body, on_connected=goes_out)
                 self._log(
                     f"{response.status} ({failures.request_id_of(response.headers) or 'no request id'})"
                 )
@@ -282,7 +287,7 @@ class ModelClient:
             raise
         except BaseException as error:
             _end(response, is_good=False)
-            if isinstance(error, asyncio.CancelledError):
+            if isinstance(error, asyncio.CancelledError) and is_out:  # else nobody has anything to bill
                 call.note_cut_off(_usage_so_far(reader))
             raise
         _end(response, is_good=True)

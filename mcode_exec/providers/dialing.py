@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
+#: a lone line feed ends a line as well; source: RFC 9112 §2.2
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
 #: answers of a proxy to CONNECT are short
 _MAX_CONNECT_BYTES = 64 * 1024
 
@@ -60,14 +64,23 @@ def _shown(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def place_of(origin: Origin) -> str:
+    """What is connected to, for people: the proxy, where there is one."""
+    return _place(origin)[2]
+
+
 def _place(origin: Origin) -> tuple[str, int, str]:
     proxy = origin.proxy
     host, port = (proxy.host, proxy.port) if proxy else (origin.host, origin.port)
     return host, port, _shown(host, port) + (f" (the proxy from {proxy.variable})" if proxy else "")
 
 
-async def secure(pipe: Pipe, origin: Origin, context: ssl.SSLContext | None) -> None:
+async def secure(
+    pipe: Pipe, origin: Origin, context: ssl.SSLContext | None, tell: Callable[[str], None]
+) -> None:
     """Make `pipe` ready for a request to `origin`: tunnel and TLS, where they are needed.
+
+    `tell`: what cannot be done, if the time is up before the next step, as a sentence without its end.
 
     Raises: ModelCallError, LLM_UPSTREAM_ERROR naming host and port, or
         LLM_BAD_RESPONSE for a certificate that cannot be trusted.
@@ -78,10 +91,14 @@ async def secure(pipe: Pipe, origin: Origin, context: ssl.SSLContext | None) -> 
     host, _, place = _place(origin)
     try:
         if proxy and proxy.is_tls:
+            tell(f"connected, but could not begin TLS with {place}")
             await _start_tls(writer, context, host, place)
         if proxy and origin.scheme == "https":
+            tell(f"connected, but got no tunnel to {origin} from {proxy}")
             await _tunnel(reader, writer, origin, proxy)
         if origin.scheme == "https":
+            behind = f" behind {proxy}" if proxy else ""
+            tell(f"connected, but could not begin TLS with {origin}{behind}")
             await _start_tls(writer, context, origin.host, str(origin))
     except BaseException:
         writer.transport.abort()
@@ -171,7 +188,7 @@ async def _tunnel(
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
     place = str(proxy)
     head = b""
-    while b"\r\n\r\n" not in head:
+    while not _HEAD_END.search(head):
         try:
             # byte by byte past the headers would be TLS already; the proxy sends none before we speak
             piece = await reader.read(4096)
@@ -182,7 +199,7 @@ async def _tunnel(
         head += piece
         if len(head) > _MAX_CONNECT_BYTES:
             raise ModelCallError("LLM_BAD_RESPONSE", f"{place} does not answer as a proxy")
-    status_line = head.split(b"\r\n", 1)[0].decode("latin-1")
+    status_line = head.split(b"\n", 1)[0].rstrip(b"\r").decode("latin-1")
     fields = status_line.split(" ", 2)
     status = int(fields[1]) if len(fields) > 1 and fields[1].isdigit() else 0
     if 200 <= status < 300:
@@ -209,5 +226,5 @@ def _class_of_refusal(status: int) -> str:
 
 def _lines(head: bytes) -> list[tuple[bytes, bytes]]:
     """The header lines of an answer, names in lower case."""
-    pairs = (line.partition(b":") for line in head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:])
+    pairs = (line.partition(b":") for line in _HEAD_END.split(head, maxsplit=1)[0].split(b"\n")[1:])
     return [(name.strip().lower(), value.strip()) for name, _, value in pairs]

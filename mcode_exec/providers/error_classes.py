@@ -58,8 +58,8 @@ _BY_CODE_ALONE = {
     code: found
     for found, codes in {
         "LLM_AUTH_ERROR": "authentication auth invalidapikey invalidauthentication unauthorized permission "
-        "permissiondenied unauthenticated accessdenied forbidden expiredapikey tokenexpired keyrevoked apikeyrevoked "
-        "unsupportedcountryregionterritory ipnotauthorized mismatchedorganization mismatchedproject",
+        "permissiondenied unauthenticated accessdenied forbidden expiredapikey expiredtoken tokenexpired keyrevoked "
+        "apikeyrevoked unsupportedcountryregionterritory ipnotauthorized mismatchedorganization mismatchedproject",
         "LLM_BAD_REQUEST": "notfound invalidrequest invalidargument badrequest unprocessableentity validation "
         "requesttoolarge failedprecondition outofrange unimplemented stringabovemaxlength "
         "arrayabovemaxlength failedtodownloadimage emptyimagefile",

@@ -17,7 +17,7 @@ import h11
 
 from mcode_exec.errors import ConfigError, ModelCallError
 from mcode_exec.providers.connection import Connection, Response, StaleConnectionError
-from mcode_exec.providers.dialing import Origin, dial, secure
+from mcode_exec.providers.dialing import Origin, dial, place_of, secure
 from mcode_exec.providers.failures import Headers
 from mcode_exec.providers.proxy import proxy_for, refused_login
 from mcode_exec.providers.url import Url
@@ -103,16 +103,18 @@ class HttpClient:
             from mcode_exec.providers.tls import client_context
 
             self._context = client_context()
-        what = "cannot connect to"
+        undone = f"cannot connect to {place_of(origin)}"
+
+        def tell(sentence: str) -> None:
+            nonlocal undone
+            undone = sentence
+
         try:
             async with asyncio.timeout(self._connect_s):
                 pipe = await dial(origin, limit_s=self._connect_s)
-                what = "connected, but could not begin TLS with"
-                await secure(pipe, origin, self._context)
+                await secure(pipe, origin, self._context, tell)
         except TimeoutError:
-            raise ModelCallError(
-                "LLM_UPSTREAM_ERROR", f"{what} {origin} within {self._connect_s:g} s"
-            ) from None
+            raise ModelCallError("LLM_UPSTREAM_ERROR", f"{undone} within {self._connect_s:g} s") from None
         return Connection(self._put_back, origin, pipe)
 
     def _put_back(self, connection: Connection) -> None:

@@ -114,11 +114,25 @@ def refused_login(proxy: Proxy, headers: Headers) -> ModelCallError:
 
 
 def is_loopback(host: str) -> bool:
-    return (
-        host in ("localhost", "::1")
-        or host.endswith(".localhost")
-        or (host.startswith("127.") and host.replace(".", "").isdigit())
-    )
+    """Whether a host is this machine itself, however it is spelled: `127.1`, `[::ffff:127.0.0.1]`, `LOCALHOST.`"""
+    import socket
+    from ipaddress import IPv6Address, ip_address
+
+    name = host.lower().rstrip(".").removeprefix("[").removesuffix("]")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    if not name[:1].isdigit() and ":" not in name:
+        return False
+    try:
+        address = ip_address(name)
+    except ValueError:
+        try:
+            address = ip_address(socket.inet_aton(name))  # `127.1`, `0x7f.1`, `2130706433`
+        except (OSError, ValueError):
+            return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    address = mapped or address
+    return address.is_loopback or address.is_unspecified
 
 
 def _is_exempt(host: str, port: int, no_proxy: str) -> bool:

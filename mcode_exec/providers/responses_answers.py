@@ -30,7 +30,9 @@ class Reader(AnswerReader):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._items: dict[Any, ThinkingPart | CallPart] = {}
-        self._has_said = False
+        #: the text that deltas brought of the message under way, and of its part under way
+        self._said: list[str] = []
+        self._part: list[str] = []
         #: the items that were opened and that are whole, as they came
         self._opened: dict[Any, dict[str, Any]] = {}
         self._done: dict[Any, dict[str, Any]] = {}
@@ -64,8 +66,11 @@ class Reader(AnswerReader):
 
     def _take(self, kind: str, value: dict[str, Any]) -> None:
         if kind == "response.output_text.delta":
-            self._has_said = True
-            self.draft.add_text(as_text(value.get("delta")))
+            self._say(as_text(value.get("delta")))
+            return
+        if kind == "response.output_text.done":
+            self._say(_rest("".join(self._part), as_text(value.get("text"))))
+            self._part = []
             return
         key = self._key(value)
         if kind == "response.function_call_arguments.delta":
@@ -88,6 +93,11 @@ class Reader(AnswerReader):
             self._complete(as_object(value.get("response")), is_incomplete=True)
         elif kind in ("response.failed", "response.cancelled"):
             self._fail_response(as_object(value.get("response")))
+
+    def _say(self, text: str) -> None:
+        self._said.append(text)
+        self._part.append(text)
+        self.draft.add_text(text)
 
     def _key(self, value: dict[str, Any]) -> int | str | None:
         """What an event's item is known by: its position, else its id (some servers send no position)."""
@@ -129,7 +139,12 @@ class Reader(AnswerReader):
             known.pop(key, None)
 
     def _give_arguments(self, call: CallPart, whole: dict[str, Any]) -> None:
-        self.draft.add_arguments(call, "" if call.pieces else arguments_text(whole.get("arguments")))
+        """What is told whole counts: it completes the deltas, or stands in their place."""
+        told, text = call.arguments_text, arguments_text(whole.get("arguments"))
+        if text and not text.startswith(told):
+            call.pieces.clear()
+            told = ""
+        self.draft.add_arguments(call, _rest(told, text))
 
     def _finish_item(self, key: Any, item: dict[str, Any]) -> None:
         """Take from the whole item what its deltas did not bring."""
@@ -151,10 +166,9 @@ class Reader(AnswerReader):
             self._finish_message(item)
 
     def _finish_reasoning(self, part: ThinkingPart, item: dict[str, Any]) -> None:
-        if not part.pieces:
-            texts = [as_text(as_object(piece).get("text")) for piece in as_list(item.get("summary"))]
-            texts = texts or [as_text(as_object(piece).get("text")) for piece in as_list(item.get("content"))]
-            self.draft.think(part, "\n\n".join(texts))
+        texts = [as_text(as_object(piece).get("text")) for piece in as_list(item.get("summary"))]
+        texts = texts or [as_text(as_object(piece).get("text")) for piece in as_list(item.get("content"))]
+        self.draft.think(part, _rest("".join(part.pieces), "\n\n".join(texts)))
         part.encrypted = as_text(item.get("encrypted_content")) or None
         part.signatures = [as_text(item.get("id"))]
         if part.encrypted or part.pieces:
@@ -162,11 +176,14 @@ class Reader(AnswerReader):
 
     def _finish_message(self, item: dict[str, Any]) -> None:
         # messages come one after another, and some servers give their deltas no name
-        had_text, self._has_said = self._has_said, False
-        for content in map(as_object, as_list(item.get("content"))):
-            if content.get("type") == "output_text" and not had_text:
-                self.draft.add_text(as_text(content.get("text")))
-            elif content.get("type") == "refusal" and not any(self.refusals):
+        said, self._said, self._part = "".join(self._said), [], []
+        contents = [as_object(content) for content in as_list(item.get("content"))]
+        whole = "".join(
+            as_text(content.get("text")) for content in contents if content.get("type") == "output_text"
+        )
+        self.draft.add_text(_rest(said, whole))
+        for content in contents:
+            if content.get("type") == "refusal" and not any(self.refusals):
                 self.refusals.append(as_text(content.get("refusal")))
         self.draft.end_text()
 
@@ -196,16 +213,24 @@ class Reader(AnswerReader):
         )
 
     def _take_untold(self, output: list[Any]) -> None:
-        """Items of the types that the stream brought nothing of; the others stand there once more."""
+        """What the stream did not bring: items of types that it told nothing of, and the ends of those it left open."""
         told = {
             "function_call" if isinstance(part, CallPart) else "reasoning" for part in self._items.values()
         }
         told |= self._told
-        if self._has_said:
+        if self._said:
             told.add("message")
         for position, item in enumerate(map(as_object, output)):
-            if as_text(item.get("type")) not in told:
+            kind = as_text(item.get("type"))
+            if kind not in told:
                 self._finish_item(("whole", position), item)
+            elif kind == "message":
+                if self._said:  # its end was not told
+                    self._finish_message(item)
+            else:
+                key = self._key_of_id.get(as_key(item.get("id")), as_key(item.get("id")))
+                if key is not None and key in self._items and key not in self._done:
+                    self._finish_item(key, item)
 
     def _fail_response(self, response: dict[str, Any]) -> None:
         error = response.get("error") or {"message": "the response failed"}
@@ -213,3 +238,8 @@ class Reader(AnswerReader):
 
     def usage(self) -> Usage:
         return responses_usage(self.counts)
+
+
+def _rest(told: str, whole: str) -> str:
+    """What of a whole text is left to be told; nothing of one that goes otherwise than what was told."""
+    return whole[len(told) :] if whole.startswith(told) else ""

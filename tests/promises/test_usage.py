@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import signal
+import socket
 import sqlite3
 from decimal import Decimal
 from typing import Any
@@ -153,6 +154,21 @@ def test_who_only_waits_to_ask_again_is_billed_for_nothing(mcode: Mcode, peer: P
     total = used(mcode)["total"]
     assert (result["usageIncomplete"], result["costUsd"]) == (False, 0)
     assert (total["usageIncomplete"], total["costUsd"], total["failed"]) == (False, 0, 0)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_call_that_was_stopped_before_it_went_out_cost_nothing(mcode: Mcode, scheme: str) -> None:
+    """A listener that takes no connection, or one that says nothing in the TLS handshake."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as server:
+        port = server.getsockname()[1]
+        held = [] if scheme == "https" else [socket.create_connection(("127.0.0.1", port)) for _ in range(1)]
+        mcode.configure(base_url=f"{scheme}://127.0.0.1:{port}")
+        result = mcode.exec("hi", *JSON, "--timeout", "900ms").result
+        for one in held:
+            one.close()
+    total = used(mcode)["total"]
+    assert (result["status"], result["usageIncomplete"], result["costUsd"]) == ("timeout", False, 0)
+    assert (total["usageIncomplete"], total["costUsd"]) == (False, 0)
 
 
 def test_what_a_cut_off_stream_and_the_attempts_before_it_reported_is_kept(

@@ -133,7 +133,15 @@ def test_a_busy_proxy_says_when_to_come_again() -> None:
 def test_a_proxy_that_says_nothing_is_not_waited_for() -> None:
     error, _ = ask("https://model.example/v1", b"HTTP/1.1 200 O", is_held=True)
     assert error.code == "LLM_UPSTREAM_ERROR"
-    assert "within 0.3 s" in error.message
+    assert "no tunnel to model.example:443 from the proxy 127.0.0.1" in error.message
+    assert "(from HTTPS_PROXY) within 0.3 s" in error.message
+
+
+def test_a_tunnel_is_given_by_a_head_with_bare_line_feeds_too() -> None:
+    error, _ = ask("https://model.example/v1", b"HTTP/1.1 200 OK\nX: y\n\n", is_held=True)
+    assert "could not begin TLS with model.example:443 behind the proxy" in error.message
+    error, _ = ask("https://model.example/v1", b"HTTP/1.1 429 Slow\nRetry-After: 3\n\n", is_held=True)
+    assert error.retry_after_ms == 3000
 
 
 @pytest.mark.parametrize(

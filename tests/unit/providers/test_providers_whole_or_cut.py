@@ -10,6 +10,7 @@ import pytest
 from mcode_exec.errors import ModelCallError
 from mcode_exec.providers.sse import MAX_EVENT_BYTES
 from mcode_exec.records.history import TextBlock, ToolCallBlock
+from mcode_exec.records.model import TextDelta
 from mcode_exec.records.usage import Usage
 from tests.unit.providers.byte_peer import chat, http, run, sse
 
@@ -149,3 +150,67 @@ def test_arguments_that_come_as_an_object_where_text_belongs_are_those_of_the_ca
     answer, _, _ = run([[http(sse(*WHOLE_CALLS[api]))]], api=api)
     (call,) = answer.content
     assert (call.name, call.arguments, call.broken_arguments) == ("bash", GIVEN, None)
+
+
+def _event(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": f"response.{kind}", "output_index": 0, **more}
+
+
+MESSAGE = {"type": "message", "id": "m", "content": [{"type": "output_text", "text": "Hello world!"}]}
+CALL = {"type": "function_call", "id": "f", "call_id": "a", "name": "bash", "arguments": ARGUMENTS}
+THOUGHT = {"type": "reasoning", "id": "r", "summary": [{"type": "summary_text", "text": "I think."}]}
+DELTAS = {
+    "message": (MESSAGE, "output_text", ["Hello", " world!"]),
+    "call": (CALL, "function_call_arguments", [ARGUMENTS[:4], ARGUMENTS[4:]]),
+    "reasoning": (THOUGHT, "reasoning_summary_text", ["I ", "think."]),
+}
+
+
+@pytest.mark.parametrize("kind", DELTAS)
+@pytest.mark.parametrize("count", [0, 1, 2])
+@pytest.mark.parametrize("whole_by", ["done", "item", "response"])
+def test_what_deltas_did_not_bring_is_taken_from_what_is_told_whole(
+    kind: str, count: int, whole_by: str
+) -> None:
+    item, name, deltas = DELTAS[kind]
+    if whole_by == "done" and kind == "reasoning":
+        whole_by = "item"
+    opened = {**item, "arguments": ""} if kind == "call" else {"type": item["type"], "id": item["id"]}
+    events = [
+        _event("output_item.added", item=opened),
+        *(_event(f"{name}.delta", item_id=item["id"], delta=delta) for delta in deltas[:count]),
+    ]
+    if whole_by == "done":
+        events.append(_event(f"{name}.done", item_id=item["id"], text="Hello world!", arguments=ARGUMENTS))
+    if whole_by == "item":
+        events.append(_event("output_item.done", item=item))
+    output = [item] if whole_by == "response" else []
+    if kind == "reasoning":
+        events += [
+            {**_event("output_text.delta", delta="so"), "output_index": 1},
+            {**_event("output_item.done", item={"type": "message", "id": "m"}), "output_index": 1},
+        ]
+    events.append(
+        {"type": "response.completed", "response": {"id": "x", "status": "completed", "output": output}}
+    )
+    answer, _, call = run([[http(sse(*events))]], api="openai-responses")
+    assert not isinstance(answer, Exception), answer
+    block = answer.content[0]
+    if kind == "message":
+        assert answer.content == (TextBlock(text="Hello world!"),)
+        assert "".join(fact.text for fact in call.facts if isinstance(fact, TextDelta)) == "Hello world!"
+    elif kind == "call":
+        assert (block.name, block.arguments) == ("bash", {"command": "ls"})
+    else:
+        assert block.text == "I think."
+
+
+def test_arguments_that_are_told_otherwise_at_the_end_are_those_of_the_end() -> None:
+    events = [
+        _event("output_item.added", item={**CALL, "arguments": ""}),
+        _event("function_call_arguments.delta", item_id="f", delta='{"command":"rm'),
+        _event("output_item.done", item=CALL),
+        {"type": "response.completed", "response": {"id": "x", "status": "completed"}},
+    ]
+    answer, _, _ = run([[http(sse(*events))]], api="openai-responses")
+    assert answer.content[0].arguments == {"command": "ls"}
