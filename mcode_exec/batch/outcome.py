@@ -73,12 +73,12 @@ def sum_of(costs: Iterable[str | None]) -> Decimal | None:
     return total
 
 
-def summary_of(row: TaskRow, record: bytes) -> TaskSummary:
+def summary_of(row: TaskRow, record: bytes, *, is_run_over: bool = True) -> TaskSummary:
     """A task as summaries and reports show it; one that is open when the run has ended was not run."""
     data: dict[str, Any] = msgspec.json.decode(record) if record else {}
     output = data.get("output") if data.get("output") is not None else data.get("partialOutput")
     text = output if isinstance(output, str) else None if output is None else _encode(output)
-    is_open = row.state in OPEN
+    is_open = is_run_over and row.state in OPEN
     return TaskSummary(
         task_id=row.task_id,
         status="not_run" if is_open else row.state,

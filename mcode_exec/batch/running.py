@@ -142,8 +142,8 @@ class _JobRun:
         )
         timer = self._start_timer(job.timeout)
         try:
-            await self._host.began(self._run_id, sum(self._wanted), self._ended_before)
             await self._tell()
+            await self._host.began(self._run_id, sum(self._wanted), self._ended_before)
             while True:
                 self._begin_tasks()
                 if not self._running and not self._elsewhere:

@@ -16,6 +16,7 @@ _COMMANDS = {
     "steer": "steer_command",
     "abort": "abort_command",
     "queue": "queue_command",
+    "jobs": "jobs_command",
     "sessions": "sessions_command",
     "projects": "projects_command",
     "models": "models_command",

@@ -38,7 +38,15 @@ import time  # noqa: E402
 from mcode_exec.cli.noted_signals import NotedSignals, default_interrupt  # noqa: E402
 
 #: commands that run a turn, and so settle it when a signal comes
-RUNNING = (("exec",), ("retry",), ("steer",), ("queue", "drain"), ("queue", "steer"), ("sessions", "btw"))
+RUNNING = (
+    ("exec",),
+    ("retry",),
+    ("steer",),
+    ("queue", "drain"),
+    ("queue", "steer"),
+    ("sessions", "btw"),
+    ("jobs", "run"),
+)
 
 
 def main() -> None:

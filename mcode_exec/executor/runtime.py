@@ -31,7 +31,7 @@ from mcode_exec.store.database import Store
 from mcode_exec.store.filesystem import check_directory
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import is_held
-from mcode_exec.turns.owner import Owner
+from mcode_exec.turns.owner import Owner, is_alive
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -161,6 +161,10 @@ class Runtime:
     def owner(self) -> Owner:
         assert self._owner is not None
         return self._owner
+
+    def is_alive(self, owner: str) -> bool:
+        """Whether the process of an owner token lives."""
+        return is_alive(paths.run_dir(self.data), owner)
 
     def is_held(self, lock: Lock) -> bool:
         """Whether somebody alive holds a session's lock."""
