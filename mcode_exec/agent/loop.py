@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from mcode_exec.agent.checking import AnswerCheck
 from mcode_exec.agent.limits import check_before_call, check_spending, output_cap
 from mcode_exec.agent.loop_guard import LoopGuard
 from mcode_exec.agent.ports import AgentTask, Callee, Ports, Steer
@@ -72,7 +73,8 @@ class AgentLoop:
         self._judge = judge
         self._state = state
         self._messages = list(messages)
-        self._guard = LoopGuard(is_allowed=lambda: _allows_loops(judge()))
+        self._guard = self._new_guard()
+        self._check = None if task.check is None else AnswerCheck(task.check, ports, state)
         #: pieces of an answer that the output limit cut into several
         self._pieces: list[str] = []
         self._message_id = ""
@@ -87,10 +89,23 @@ class AgentLoop:
         self._committed_text: str | None = None
 
     async def run(self) -> None:
-        """Run until the model answers; `state.answer` is set then.
+        """Run until the model has answered and the answer stands its check; `state.answer` is set then.
 
         Raises: ModelCallError, LimitReachedError, TurnFailedError, and what commits raise.
         """
+        await self._answer()
+        while self._check is not None and (failed := await self._check.run()) is not None:
+            await self._commit_note(failed)
+            if self._check.failure is not None:
+                raise self._check.failure
+            self._state.answer = None
+            self._guard = self._new_guard()  # calls that come again have a reason now
+            await self._answer()
+
+    def _new_guard(self) -> LoopGuard:
+        return LoopGuard(is_allowed=lambda: _allows_loops(self._judge()))
+
+    async def _answer(self) -> None:
         continuations = 0
         asked_again = False
         while True:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from mcode_exec.records.frame import LiveFact
 from mcode_exec.records.history import HistoryRecord, ImageBlock, ToolCallBlock
+from mcode_exec.records.invocation import Check
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRequest, ToolSchema
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Usage
@@ -63,6 +64,8 @@ class AgentTask(Struct, frozen=True, kw_only=True):
     #: tools that a rule denies as a whole: not offered, and a call of one is denied
     hidden_tools: frozenset[str] = frozenset()
     limits: Limits
+    #: what an answer has to stand before it is one
+    check: Check | None = None
     #: monotonic second at which the turn is aborted; None: never
     deadline_s: float | None
 
@@ -106,6 +109,10 @@ class Ports(Protocol):
 
     async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
         """Run one call that may run; what it gave back."""
+        ...
+
+    async def run_check(self, check: Check) -> ToolOutcome:
+        """Run the turn's check; `metadata` says how it ended, and nothing where it could not be started."""
         ...
 
     def tool_context(self, call_id: str) -> ToolContext:

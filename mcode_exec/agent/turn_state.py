@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from mcode_exec.records.result import LimitHit, ModelSwitch, PermissionDenial, ToolFailure
+from mcode_exec.records.result import CheckInfo, LimitHit, ModelSwitch, PermissionDenial, ToolFailure
 from mcode_exec.records.usage import Price, Usage
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ class TurnState:
         self.answer: str | None = None
         self._latest: list[str] | None = None
         self.limit: LimitHit | None = None
+        #: how the newest run of the check ended
+        self.check: CheckInfo | None = None
 
     @property
     def asks_denied(self) -> list[PermissionDenial]:

@@ -28,6 +28,7 @@ Examples:
   mcode exec --fork latest "the other way: keep the old interface"
   mcode exec --worktree --output-format json "try the upgrade" | jq -r .worktree.path
   mcode exec --allow 'bash:make *' --deny 'edit:*.lock' "make the build pass"
+  mcode exec --check 'make test' --check-attempts 5 "make the tests pass"
 
 \b
 A prompt longer than about 100 KiB does not fit on a command line: use --input.
@@ -76,10 +77,15 @@ def to_invocation(ctx: click.Context, flags: dict[str, Any], started_s: float, *
     _check_combinations(flags, has_input=input_source is not None)
     # only a command line that can be meant pays for records
     from mcode_exec.ids import new_run_id
-    from mcode_exec.records.invocation import FlagRule, Invocation
+    from mcode_exec.records.invocation import CHECK_ATTEMPTS, Check, FlagRule, Invocation
 
     rules = in_order(ctx, allow=flags.pop("allow"), deny=flags.pop("deny"))
     max_cost: Decimal | None = flags.pop("max_cost")
+    attempts = flags.pop("check_attempts")
+    if flags["check"] is not None:
+        flags["check"] = Check(
+            command=flags["check"], attempts=CHECK_ATTEMPTS if attempts is None else attempts
+        )
     flags["session"] = flags["session"] or flags.pop("resume")
     flags.pop("resume", None)
     if flags["fork"] is not None:
@@ -142,6 +148,7 @@ _NOT_QUEUED = {
     "system_prompt_file": "--system-prompt-file",
     "env": "--env",
     "record": "--record",
+    "check": "--check",
 }
 
 #: further flags that name something, and cannot name nothing (an unset variable in a script)
@@ -184,6 +191,10 @@ def _check_combinations(flags: dict[str, Any], *, has_input: bool) -> None:
                 raise InvocationError(f"--when-busy queue and {flag} cannot be combined.")
     if flags["quiet"] and flags["verbose"]:
         raise InvocationError("-q and -v cannot be combined.")
+    if flags["check"] is not None and not flags["check"].strip():
+        raise InvocationError("--check is empty.")
+    if flags["check_attempts"] is not None and flags["check"] is None:
+        raise InvocationError("--check-attempts needs --check.")
     if flags["input_format"] is not None and not has_input:
         raise InvocationError("--input-format needs --input.")
     for name, flag in {**_SELECTORS, **_NAMES}.items():

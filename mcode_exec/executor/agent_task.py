@@ -58,6 +58,7 @@ def agent_task(
         tools=tools,
         hidden_tools=hidden,
         limits=prepared.settings.limits,
+        check=invocation.check,
         deadline_s=invocation.started_monotonic_s + prepared.settings.timeout_s
         if prepared.settings.timeout_s is not None
         else None,

@@ -108,6 +108,7 @@ async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict
         data_dir=data,
         own_dirs=paths.own_directories(env),
     )
+    check = invocation.check
     return {
         "invocation": {
             "workspace": workspace,
@@ -121,6 +122,7 @@ async def describe(invocation: Invocation, prompt: Prompt | None = None) -> dict
             "outputFormat": invocation.output_format,
             "outputs": outputs,
             "timeoutSeconds": settings.timeout_s,
+            "check": None if check is None else {"command": check.command, "attempts": check.attempts},
         },
         "model": _model(found, plan.model_source, settings.config),
         "fallbackModels": [_model(fallback, FALLBACK_FLAG, settings.config) for fallback in fallbacks],

@@ -116,6 +116,7 @@ def conclude(
         sandbox=SANDBOX,
         leftover_processes=leftovers,
         file_changes=file_changes,
+        check=state.check,
         limit=verdict.limit,
         duration_ms=duration_ms,
         api_duration_ms=state.api_duration_ms,

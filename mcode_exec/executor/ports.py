@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -13,10 +13,12 @@ from mcode_exec.agent.turn_state import TurnState
 from mcode_exec.clock import Clock
 from mcode_exec.errors import KeyMissingError, ModelCallError
 from mcode_exec.executor.images import RequestImages
+from mcode_exec.ids import new_call_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.providers.failures import MAX_MESSAGE
 from mcode_exec.records.frame import LiveFact, Said
 from mcode_exec.records.history import HistoryRecord, ImageBlock, ToolCallBlock
+from mcode_exec.records.invocation import Check
 from mcode_exec.records.model import Answer, CallCutOff, ModelFact, ModelRequest
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Usage
@@ -179,11 +181,20 @@ class TurnPorts:
 
     async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
         context = self._tools(call.id)
+        return await self._run(call, lambda: registry.run(call.name, call.arguments, context))
+
+    async def run_check(self, check: Check) -> ToolOutcome:
+        # to a recording it is a call like those of the model
+        call = ToolCallBlock(id=new_call_id(), name="check", arguments={"command": check.command})
+        context = self._tools(call.id)
+        return await self._run(
+            call, lambda: registry.run_check(check.command, dict(check.environment), context)
+        )
+
+    async def _run(self, call: ToolCallBlock, run: Callable[[], Awaitable[ToolOutcome]]) -> ToolOutcome:
         if self._tape is None or self._tape.runs_tools(self._callee):
             await self._changes.before(call.name, call.arguments)
-        if self._tape is not None:
-            return await self._tape.run_tool(self._callee, call, context)
-        return await registry.run(call.name, call.arguments, context)
+        return await (run() if self._tape is None else self._tape.run_tool(self._callee, call, run))
 
     def tool_context(self, call_id: str) -> ToolContext:
         return self._tools(call_id)

@@ -57,6 +57,7 @@ _KEPT_FLAGS = {
     "max_steps": "--max-steps",
     "max_cost_usd": "--max-cost",
     "max_tokens": "--max-tokens",
+    "check": "--check",
     "title": "--title",
     "labels": "--label",
     "drains": "--drain",

@@ -6,7 +6,7 @@ Made only for such a turn; imported by no other.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -26,7 +26,6 @@ from mcode_exec.records.history import ToolCallBlock
 from mcode_exec.records.model import ModelInfo, ModelRef
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.sessions.layout import history_paths
-from mcode_exec.tools import registry
 from mcode_exec.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from mcode_exec.providers.client import ModelClient
     from mcode_exec.providers.transport import Transport
     from mcode_exec.records.invocation import Invocation
-    from mcode_exec.tools.context import ToolContext
 
 
 def target_of(directory: str, env: Mapping[str, str], data: str | None) -> str:
@@ -201,8 +199,10 @@ class Tape:
         ref = callee.model.ref
         return ref.provider_id not in self._replays or self._provider(ref).tools != "recorded"
 
-    async def run_tool(self, callee: Callee, call: ToolCallBlock, context: ToolContext) -> ToolOutcome:
-        """Run a tool, or give back what it gave back in the recorded run."""
+    async def run_tool(
+        self, callee: Callee, call: ToolCallBlock, run: Callable[[], Awaitable[ToolOutcome]]
+    ) -> ToolOutcome:
+        """What `run` gives for the call, or what it gave back in the recorded run."""
         replay = self._replays.get(callee.model.ref.provider_id)
         if replay is not None and self._provider(callee.model.ref).tools == "recorded":
             outcome = replay.outcome(call.id, call.name, call.arguments)
@@ -210,7 +210,7 @@ class Tape:
             if replay is not None:
                 replay.check_whole(call.name, call.arguments)
                 replay.recognise(call.id, call.name, call.arguments)
-            outcome = await registry.run(call.name, call.arguments, context)
+            outcome = await run()
         if self._recorder is not None:
             self._recorder.keep_call(call.id, call.name, call.arguments, outcome)
         return outcome

@@ -13,6 +13,8 @@ from mcode_exec.errors import McodeError
 from mcode_exec.plurals import counted
 from mcode_exec.records.event import (
     AnyEvent,
+    CheckCompleted,
+    CheckStarted,
     ItemCompleted,
     LlmRetry,
     ModelSwitched,
@@ -57,10 +59,19 @@ def of_event(event: AnyEvent, *, verbose: bool) -> str | None:
         )
     if isinstance(event, PermissionDenied):
         return _of_denial(event)
+    if isinstance(event, CheckCompleted) and event.status == "failed" and event.attempts_left:
+        more = counted(event.attempts_left, "attempt")
+        return f"the check failed ({_how(event)}): the agent is told, {more} left"
     if isinstance(event, TurnQueued):
         place = "next in line" if event.position == 1 else f"at place {event.position} in line"
         return f"the session is busy: waiting, {place} ({event.item_id})"
     return _of_progress(event) if verbose else None
+
+
+def _how(event: CheckCompleted) -> str:
+    if event.timed_out:
+        return "timed out"
+    return f"signal {event.signal}" if event.signal is not None else f"exit code {event.exit_code}"
 
 
 def _of_denial(event: PermissionDenied) -> str:
@@ -76,6 +87,10 @@ def _of_progress(event: AnyEvent) -> str | None:
         return f"session {event.session_id} resumed in {event.workspace}"
     if isinstance(event, TurnStarted):
         return f"turn {event.turn_id} started with {event.model}, permission {event.permission}"
+    if isinstance(event, CheckStarted):
+        return f"check {cut(event.command, 100)}"
+    if isinstance(event, CheckCompleted):
+        return f"check {event.status} in {format_duration(event.duration_ms / 1000)}"
     if isinstance(event, ItemCompleted):
         call = event.item.tool_call
         if not call:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from mcode_exec.records.model import ModelRef
-from mcode_exec.records.result import ErrorInfo, Result, ResultUsage, SandboxInfo
+from mcode_exec.records.result import CheckStatus, ErrorInfo, Result, ResultUsage, SandboxInfo
 
 ItemType = Literal["agent_message", "reasoning", "tool_call", "todo_list"]
 CallStatus = Literal["pending", "running", "completed", "error", "denied", "interrupted"]
@@ -155,6 +155,31 @@ class PermissionDenied(Event, frozen=True, kw_only=True, tag="permission.denied"
     reason: str = ""
 
 
+class CheckStarted(Event, frozen=True, kw_only=True, tag="check.started"):
+    """The model has answered, and the check of the answer runs."""
+
+    #: which run of it this is, from 1
+    number: int
+    command: str
+
+
+class CheckCompleted(Event, frozen=True, kw_only=True, tag="check.completed"):
+    """The check of an answer has ended."""
+
+    number: int
+    command: str
+    #: `interrupted`: the turn was stopped while it ran
+    status: CheckStatus
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    #: what it wrote, cut as outputs of tools are, and how it ended; null where it was interrupted
+    output: str | None
+    duration_ms: int
+    #: how often the agent is still told of a failure, this one included; 0 and `failed`: the turn ends
+    attempts_left: int
+
+
 class TurnQueued(Event, frozen=True, kw_only=True, tag="turn.queued"):
     """The session is busy, and this submission stands in its line."""
 
@@ -219,6 +244,8 @@ AnyEvent = (
     | LlmRetry
     | ModelSwitched
     | PermissionDenied
+    | CheckStarted
+    | CheckCompleted
     | TurnQueued
     | SteerAccepted
     | Heartbeat

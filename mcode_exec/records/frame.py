@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from mcode_exec.records.history import HistoryRecord
-from mcode_exec.records.result import ModelSwitch, PermissionDenial
+from mcode_exec.records.result import CheckInfo, ModelSwitch, PermissionDenial
 
 
 class BlockDelta(Struct, frozen=True):
@@ -68,7 +68,35 @@ class Said(Struct, frozen=True):
     message: str
 
 
-LiveFact = BlockDelta | AttemptVoided | CallRetrying | ModelChanged | ToolRunning | Denied | Said
+class CheckRunning(Struct, frozen=True):
+    """The turn's check has begun."""
+
+    number: int
+    command: str
+
+
+class CheckEnded(Struct, frozen=True):
+    """A run of the turn's check has ended."""
+
+    command: str
+    info: CheckInfo
+    #: what it wrote, with how it ended, as the agent is told; None where nobody is
+    output: str | None
+    #: how often the agent is still told of a failure, this one included
+    attempts_left: int
+
+
+LiveFact = (
+    BlockDelta
+    | AttemptVoided
+    | CallRetrying
+    | ModelChanged
+    | ToolRunning
+    | Denied
+    | CheckRunning
+    | CheckEnded
+    | Said
+)
 
 
 class Frame(Struct, frozen=True, kw_only=True):

@@ -39,6 +39,20 @@ class SteerFlags(Struct, frozen=True, kw_only=True):
     is_machine: bool = False
 
 
+#: how often a failed check goes back to the agent, unless somebody says otherwise
+CHECK_ATTEMPTS = 3
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """A command that must succeed after the turn's answer."""
+
+    command: str
+    #: how often the agent is told that it failed and may mend that; 0: the first failure is the last
+    attempts: int = CHECK_ATTEMPTS
+    #: variables that it gets beside those of the model's commands
+    environment: tuple[tuple[str, str], ...] = ()
+
+
 class Invocation(Struct, frozen=True, kw_only=True):
     run_id: str
     #: the prompt argument; None when the prompt comes from `input_source` alone
@@ -101,6 +115,9 @@ class Invocation(Struct, frozen=True, kw_only=True):
     #: after the turn, run what is queued
     drains: bool = False
     paused_queue: Literal["keep", "clear"] = "keep"
+
+    #: what the answer has to stand
+    check: Check | None = None
 
     request_id: str | None = None
     timeout_s: float | None = None

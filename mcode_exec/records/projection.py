@@ -15,6 +15,8 @@ from mcode_exec.ids import item_id
 from mcode_exec.records.event import (
     AnyEvent,
     CallStatus,
+    CheckCompleted,
+    CheckStarted,
     Item,
     ItemCompleted,
     ItemDiscarded,
@@ -30,6 +32,8 @@ from mcode_exec.records.frame import (
     AttemptVoided,
     BlockDelta,
     CallRetrying,
+    CheckEnded,
+    CheckRunning,
     Denied,
     LiveFact,
     ModelChanged,
@@ -185,6 +189,21 @@ class EventProjector:
                 rule=denial.rule,
                 verdict=denial.verdict,
                 reason=denial.reason,
+            )
+        elif isinstance(fact, CheckRunning):
+            yield CheckStarted(number=fact.number, command=fact.command)
+        elif isinstance(fact, CheckEnded):
+            info = fact.info
+            yield CheckCompleted(
+                number=info.runs,
+                command=fact.command,
+                status=info.status,
+                exit_code=info.exit_code,
+                signal=info.signal,
+                timed_out=info.timed_out,
+                output=fact.output,
+                duration_ms=info.duration_ms,
+                attempts_left=fact.attempts_left,
             )
         elif isinstance(fact, Said):
             yield Notice(code=fact.code, message=fact.message)

@@ -131,6 +131,23 @@ class FileChanges(Struct, frozen=True, kw_only=True, rename="camel"):
     reason: str | None = None
 
 
+CheckStatus = Literal["passed", "failed", "interrupted"]
+
+
+class CheckInfo(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How the newest run of the turn's check ended."""
+
+    #: `interrupted`: the turn was stopped while it ran
+    status: CheckStatus
+    #: how often it was run
+    runs: int
+    #: null: a signal ended it, it was never started, or nobody knows
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out: bool = False
+    duration_ms: int = 0
+
+
 class QueuePlace(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where a submission waits."""
 
@@ -174,6 +191,8 @@ class Result(Struct, frozen=True, kw_only=True, rename="camel"):
     subagents: int | None = None
     permission_denials: tuple[PermissionDenial, ...] = ()
     file_changes: FileChanges | None = None
+    #: null: none was asked for, or the turn ended before it
+    check: CheckInfo | None = None
     #: where the session works, if that is a worktree of its own
     worktree: WorktreeInfo | None = None
     sandbox: SandboxInfo | None = None

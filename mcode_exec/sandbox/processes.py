@@ -117,22 +117,34 @@ class CommandRunner:
         self._crowd_ending: asyncio.Task[None] | None = None
         #: a crowd that no command ran beside: the next one's result tells of it
         self._untold_crowd = False
-        #: names of what was ended as a crowd
-        self._ended_crowd: list[LeftoverProcess] = []
+        #: names of what was ended before the turn's end: a crowd, what a command was to take along
+        self._ended: list[LeftoverProcess] = []
         #: start of the oldest command whose orphans may still be about, in clock ticks since boot
         self._active_since = 0
         #: pipes that background processes still write to: closed, they would end them by SIGPIPE
         self._kept_pipes: set[int] = set()
 
-    async def run(self, script: str, *, cwd: str, limit_s: float, spill_path: str | None) -> CommandResult:
+    async def run(
+        self,
+        script: str,
+        *,
+        cwd: str,
+        limit_s: float,
+        spill_path: str | None,
+        variables: Mapping[str, str] | None = None,
+        ends_left: bool = False,
+    ) -> CommandResult:
         """Run `script` in the shell until it ends or `limit_s` seconds have passed.
+
+        `variables` come on top of the runner's environment.  `ends_left`: what it leaves in the
+        background is ended with it, and named by `end_leftovers`.
 
         Raises: OSError when it cannot be started; ValueError for a NUL in the script.
         Cancellation: ends the whole tree first (at most grace + 1 s).
         """
         started_s = self._clock.monotonic_s()
         await self._crowd_is_gone()
-        command, trace = self._start(script, cwd, spill_path)
+        command, trace = self._start(script, cwd, spill_path, variables or {})
         try:
             timed_out = not await command.wait(limit_s)
             if timed_out:
@@ -140,6 +152,10 @@ class CommandRunner:
             await command.drain()
             await self._crowd_is_gone()
             left = await self._left_by(command)
+            if left and ends_left:
+                await command.end()
+                self._ended += left
+                left = []
             if not left and len(_active) == 1:
                 self._traces.remove(trace)
             elif (pipe := command.take_pipe()) is not None:
@@ -176,7 +192,7 @@ class CommandRunner:
         left = _name(self._find())
         if left:
             await end_processes(self._find)
-        left, self._ended_crowd = [*self._ended_crowd, *left], []
+        left, self._ended = [*self._ended, *left], []
         trees.reap_strays()
         for pipe in list(self._kept_pipes):
             self._drop_pipe(pipe)
@@ -195,7 +211,7 @@ class CommandRunner:
 
     async def _end_crowd(self) -> None:
         running = {stat.ref for command in self._running for stat in command.find()}
-        self._ended_crowd += _name([stat for stat in self._find() if stat.ref not in running])
+        self._ended += _name([stat for stat in self._find() if stat.ref not in running])
         await end_processes(self._find, grace_s=0)
         self._watch.start()
 
@@ -241,13 +257,15 @@ class CommandRunner:
         # the last runner to end also ends what nobody could tell apart while several ran
         return trees.find(self._traces, unknown_since=self._active_since if _active <= {self} else None)
 
-    def _start(self, script: str, cwd: str, spill_path: str | None) -> tuple[RunningCommand, trees.Trace]:
+    def _start(
+        self, script: str, cwd: str, spill_path: str | None, variables: Mapping[str, str]
+    ) -> tuple[RunningCommand, trees.Trace]:
         tag = f"{self._owner}:{os.urandom(6).hex()}"
         # one pipe for both streams: what they say keeps its order
         pipe, write_end = os.pipe2(os.O_CLOEXEC)
         try:
             with processes_limited(self._max_processes):
-                shell = self._spawn(script, cwd, write_end, tag)
+                shell = self._spawn(script, cwd, write_end, {**variables, trees.TAG_VARIABLE: tag})
         except BaseException:
             os.close(pipe)
             raise
@@ -268,7 +286,9 @@ class CommandRunner:
         """Whether an orphan of unknown origin can only come from our one running command."""
         return _active <= {self} and len(self._running) <= 1
 
-    def _spawn(self, script: str, cwd: str, output_fd: int, tag: str) -> subprocess.Popen[bytes]:
+    def _spawn(
+        self, script: str, cwd: str, output_fd: int, variables: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
         encoded = script.encode("utf-8", "surrogateescape")
         if b"\0" in encoded:
             raise ValueError("the script contains a NUL byte")
@@ -280,7 +300,7 @@ class CommandRunner:
             stdout=output_fd,
             stderr=output_fd,
             cwd=cwd,
-            env={**self._env, trees.TAG_VARIABLE: tag},
+            env={**self._env, **variables},
             start_new_session=True,
         )
 

@@ -19,9 +19,33 @@ async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     script: str = arguments["command"]
     wanted_ms = arguments.get("timeout_ms")
     limit_s = ctx.command_limit_s if wanted_ms is None else wanted_ms / 1000
+    return await _run(script, ctx, limit_s, title=arguments.get("description"))
+
+
+async def run_check(command: str, variables: Mapping[str, str], ctx: ToolContext) -> ToolOutcome:
+    """Run a command of the caller as one of the model is run, with `variables` besides; it leaves nothing running."""
+    return await _run(command, ctx, ctx.command_limit_s, variables=variables, ends_left=True)
+
+
+async def _run(
+    script: str,
+    ctx: ToolContext,
+    limit_s: float,
+    *,
+    title: str | None = None,
+    variables: Mapping[str, str] | None = None,
+    ends_left: bool = False,
+) -> ToolOutcome:
     limit_s = min(limit_s, ctx.command_limit_max_s)
     try:
-        result = await ctx.runner.run(script, cwd=ctx.workspace, limit_s=limit_s, spill_path=ctx.output_path)
+        result = await ctx.runner.run(
+            script,
+            cwd=ctx.workspace,
+            limit_s=limit_s,
+            spill_path=ctx.output_path,
+            variables=variables,
+            ends_left=ends_left,
+        )
     except ValueError as error:
         raise ToolFailure(f"the command was not run: {error}") from error
     except OSError as error:
@@ -34,7 +58,7 @@ async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
         content=text if text.strip() else "(no output)",
         # counted and listed in the result, so that a caller sees what the model may leave unsaid
         is_error=result.exit_code != 0 or result.process_limit is not None,
-        title=arguments.get("description") or script.strip().partition("\n")[0][:80],
+        title=title or script.strip().partition("\n")[0][:80],
         metadata={
             "exit_code": result.exit_code,
             "signal": result.signal,

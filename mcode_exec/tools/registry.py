@@ -18,7 +18,16 @@ from mcode_exec.tools.failure import ToolFailure, explain
 from mcode_exec.tools.paths import absolute, printable
 from mcode_exec.tools.schemas import READ_ONLY, SCHEMAS
 
-__all__ = ["ToolContext", "check_arguments", "is_read_only", "needs", "run", "schemas", "tool_names"]
+__all__ = [
+    "ToolContext",
+    "check_arguments",
+    "is_read_only",
+    "needs",
+    "run",
+    "run_check",
+    "schemas",
+    "tool_names",
+]
 
 
 class _ToolModule(Protocol):
@@ -81,11 +90,29 @@ def needs(name: str, arguments: Mapping[str, Any], workspace: str) -> tuple[Need
 
 async def run(name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
     """Run one call; raises nothing but cancellation."""
+    return await _outcome(name, _checked(name, arguments, ctx))
+
+
+async def run_check(command: str, variables: Mapping[str, str], ctx: ToolContext) -> ToolOutcome:
+    """Run a command that the caller wants to succeed, with `variables` besides; raises nothing but cancellation.
+
+    `metadata` has `exit_code`, `signal` and `timed_out`; nothing of it where the command could not be started.
+    """
+    from mcode_exec.tools import bash
+
+    return await _outcome("the check", bash.run_check(command, variables, ctx))
+
+
+async def _checked(name: str, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolOutcome:
+    problem = check_arguments(name, arguments)
+    if problem is not None:
+        raise ToolFailure(problem)
+    return await _module(name).run(tool_arguments.whole_numbers(arguments), ctx)
+
+
+async def _outcome(name: str, running: Awaitable[ToolOutcome]) -> ToolOutcome:
     try:
-        problem = check_arguments(name, arguments)
-        if problem is not None:
-            raise ToolFailure(problem)
-        outcome = await _module(name).run(tool_arguments.whole_numbers(arguments), ctx)
+        outcome = await running
     except ToolFailure as failure:
         outcome = ToolOutcome(content=str(failure), is_error=True)
     except OSError as error:

@@ -26,6 +26,7 @@ from mcode_exec.records.history import (
     ToolCallBlock,
     ToolResultBlock,
 )
+from mcode_exec.records.invocation import Check
 from mcode_exec.records.model import Answer, ModelFact, ModelInfo, ModelRef, ModelRequest, TextDelta
 from mcode_exec.records.tool import ToolOutcome
 from mcode_exec.records.usage import Price, Usage
@@ -108,6 +109,9 @@ class Ports:
     async def run_tool(self, call: ToolCallBlock) -> ToolOutcome:
         return await registry.run(call.name, call.arguments, self.tool_context(call.id))
 
+    async def run_check(self, check: Check) -> ToolOutcome:
+        return await registry.run_check(check.command, dict(check.environment), self.session.context())
+
     def tool_context(self, call_id: str) -> ToolContext:
         self.began.append(call_id)
         return self.session.context()
@@ -142,6 +146,7 @@ class Turn:
         output_tokens: int = 1000,
         allow: Sequence[str] = (),
         preset: Any = "full",
+        check: Check | None = None,
     ) -> None:
         self.ports = Ports(root, steps)
         self.state = TurnState()
@@ -165,6 +170,7 @@ class Turn:
             system="be brief",
             tools=registry.schemas(registry.tool_names()),
             limits=limits or Limits(),
+            check=check,
             deadline_s=None,
         )
         rules = RuleSet(preset=preset, rules=tuple(parse_flag_rule(one, "allow", "--allow") for one in allow))
