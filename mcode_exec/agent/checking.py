@@ -55,7 +55,7 @@ class AnswerCheck:
             self._ended("interrupted", {}, started_s, None)
             raise
         facts, output = outcome.metadata, outcome.content
-        has_passed = facts.get("exit_code") == 0
+        has_passed = _number(facts.get("exit_code")) == 0
         if not has_passed and "exit_code" not in facts:
             self._left = 0  # it was never started, and the agent cannot mend that
         self._ended("passed" if has_passed else "failed", facts, started_s, output)
@@ -78,9 +78,9 @@ class AnswerCheck:
         info = self._state.check = CheckInfo(
             status=status,
             runs=self._runs,
-            exit_code=facts.get("exit_code"),
-            signal=facts.get("signal"),
-            timed_out=facts.get("timed_out", False),
+            exit_code=_number(facts.get("exit_code")),
+            signal=_number(facts.get("signal")),
+            timed_out=facts.get("timed_out") is True,
             duration_ms=round((time.monotonic() - started_s) * 1000),
         )
         self._ports.emit(CheckEnded(self._check.command, info, output, self._left))
@@ -93,6 +93,11 @@ class AnswerCheck:
         return TurnFailedError(
             f"the check `{command}` did not succeed{times}: {_end_of(output)}", code="CHECK_FAILED"
         )
+
+
+def _number(value: object) -> int | None:
+    """A recording may be anybody's: what is no number there is none here."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _end_of(output: str) -> str:

@@ -13,7 +13,7 @@ from mcode_exec.batch.templates import text_of
 from mcode_exec.errors import InvocationError
 from mcode_exec.executor.workspaces import RECORDED
 from mcode_exec.ids import new_run_id
-from mcode_exec.records.invocation import FlagRule, Invocation
+from mcode_exec.records.invocation import CHECK_ATTEMPTS, Check, FlagRule, Invocation
 from mcode_exec.records.job import JobSpec, PlannedTask, TaskSettings
 from mcode_exec.records.labels import check_label
 
@@ -65,6 +65,7 @@ def invocation_of(
         rules=rules_of(settings),
         on_ask=settings.on_ask or "fail",
         env=settings.env or (),
+        check=_check_of(task, spec),
         source="job" if runner.source == "api" else runner.source,
         timeout_s=settings.timeout,
         started_monotonic_s=time.monotonic(),
@@ -95,6 +96,15 @@ def _session_fields(task: PlannedTask, texts: Texts, session_id: str | None) -> 
     if kind == "fork":
         return {"fork": session_id}
     return {}
+
+
+def _check_of(task: PlannedTask, spec: JobSpec) -> Check | None:
+    """What the task's answer has to stand, with the task's values as variables."""
+    settings = task.settings
+    if settings.check is None:
+        return None
+    attempts = CHECK_ATTEMPTS if settings.check_attempts is None else settings.check_attempts
+    return Check(command=settings.check, attempts=attempts, environment=environment_of(spec, task.item))
 
 
 def rules_of(settings: TaskSettings) -> tuple[FlagRule, ...]:

@@ -148,6 +148,24 @@ def test_a_signal_ends_the_check_and_the_turn(mcode: Mcode, peer: Peer) -> None:
     mcode.exec("-c", "next").check(0)
 
 
+def test_a_task_of_a_job_has_its_values_as_variables(mcode: Mcode, peer: Peer) -> None:
+    peer.script(forever(say("done")))
+    (mcode.workspace / "job.toml").write_text(
+        """[vars]
+area = "src"
+[[tasks]]
+id = "each"
+prompt = "Review {{ item.path }}"
+check = 'printf "%s in %s\\n" "$MCODE_ITEM_PATH" "$MCODE_VAR_AREA" >>seen.txt; [ "$MCODE_ITEM_PATH" != bad ]'
+check_attempts = 0
+matrix = { path = ["$(touch hit) a", "bad"] }
+"""
+    )
+    mcode.run("jobs", "run", "job.toml", "--concurrency", "1").check(4)
+    assert (mcode.workspace / "seen.txt").read_text() == "$(touch hit) a in src\nbad in src\n"
+    assert not (mcode.workspace / "hit").exists()
+
+
 def test_queued_items_have_no_check(mcode: Mcode, peer: Peer) -> None:
     session = idle_session(mcode, peer)
     add(mcode, session, "later")
