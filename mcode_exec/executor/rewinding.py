@@ -11,22 +11,23 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import McodeError, SessionDeletingError, SessionError
 from mcode_exec.executor.inspect import opened
 from mcode_exec.executor.reverting import FileConflict, Replaced, reapply_turns, revert_turns
 from mcode_exec.faults import fault
-from mcode_exec.ids import new_rewind_id
+from mcode_exec.ids import is_message_prefix, is_user_message_id, new_rewind_id
 from mcode_exec.records.history import HistoryRecord
-from mcode_exec.records.operation import Manifest, Operation
+from mcode_exec.records.operation import Manifest, Operation, RewindPlan
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, rewinding
 from mcode_exec.sessions.commit import Projection, finish_rows
+from mcode_exec.sessions.generations import GenerationMissingError
 from mcode_exec.sessions.layout import HistoryPaths, history_paths
 from mcode_exec.sessions.rewinding import Rewound
-from mcode_exec.store import message_rows, session_rows, turn_rows
+from mcode_exec.store import change_rows, message_rows, session_rows, turn_rows
 from mcode_exec.turns import operations
 from mcode_exec.turns.maintenance import maintenance
 
@@ -99,14 +100,21 @@ async def rewind(
             data, loaded = rewinding.load(paths, session.id)
             if to is None:
                 return data, rewinding.forward(paths, loaded, session.id, now_ms)
-            return data, rewinding.back(loaded, session.id, to, new_rewind_id(), now_ms)
+            return data, rewinding.back(paths, loaded, session.id, to, new_rewind_id(), now_ms)
 
         await _catch_up(runtime, session, paths, redactor)
-        data, rewound = await runtime.store.on_thread(look)
+        try:
+            data, rewound = await runtime.store.on_thread(look)
+        except SessionError as error:
+            if error.code == "message_not_found" and to is not None:
+                await _check_shown(runtime, session, to)
+            raise
         replaced = None
         if with_files or to is None:
             # Before the history: a death in between leaves a rewind that is done again, and goes on.
             replaced = await _put_files(runtime, session, rewound, force=force)
+        if to is not None:
+            rewound = await _with_files(runtime, rewound, with_files=with_files)
         manifest = Manifest(at_ms=now_ms, rewind=rewound.plan)
         operation = await operations.note(runtime.store, runtime.owner, session.id, manifest)
         fault("after-rewind-begun")
@@ -139,7 +147,9 @@ async def _put_files(runtime: Runtime, session: Session, rewound: Rewound, *, fo
     Raises: SessionError `files_changed` with what stands in the way, and nothing was touched.
     """
     is_undo = rewound.plan.is_undo
-    turn_ids = list(dict.fromkeys(record.turn_id for record in rewound.moved if record.copied_from is None))
+    turn_ids = _turns_of(rewound) if rewound.files is None else rewound.files
+    if not turn_ids:
+        return Replaced(is_done=True)
     if rewound.is_amid_a_turn and not is_undo:
         raise SessionError(
             f"message {rewound.plan.message_id} was said while its turn ran, and files are taken back by whole turns; "
@@ -158,6 +168,18 @@ async def _put_files(runtime: Runtime, session: Session, rewound: Rewound, *, fo
             code="files_changed",
         )
     return replaced
+
+
+def _turns_of(rewound: Rewound) -> list[str]:
+    """The turns of this session that go, or come back."""
+    return list(dict.fromkeys(record.turn_id for record in rewound.moved if record.copied_from is None))
+
+
+async def _with_files(runtime: Runtime, rewound: Rewound, *, with_files: bool) -> Rewound:
+    """The rewind, with the turns whose changes of files it took back: its undo does those again, and no others."""
+    turn_ids = _turns_of(rewound) if with_files else []
+    files = await runtime.store.read(lambda: change_rows.reverted_of(turn_ids))
+    return structs.replace(rewound, header=structs.replace(rewound.header, files=files))
 
 
 async def _catch_up(runtime: Runtime, session: Session, paths: HistoryPaths, redactor: Redactor) -> None:
@@ -213,10 +235,10 @@ async def _agree(
     data, loaded = await store.on_thread(lambda: rewinding.load(paths, session.id))
     records = [line.record for line in loaded.lines]
     if plan.is_undo:
-        first = next(at for at, record in enumerate(records) if record.id == plan.message_id)
+        moved = await store.on_thread(lambda: _brought_back(paths, session.id, plan, records))
         projection = Projection(session.id, redactor)
-        for start in range(first, len(records), _BATCH):
-            part = records[start : start + _BATCH]
+        for start in range(0, len(moved), _BATCH):
+            part = moved[start : start + _BATCH]
             await operations.change(store, operation, partial(projection.write, part))
             fault("after-rewind-rows")
     else:
@@ -243,6 +265,32 @@ async def _agree(
     await operations.change(store, operation, last)
     fault("after-rewind-agreed")
     await operations.end(store, operation)
+
+
+def _brought_back(
+    paths: HistoryPaths, session_id: str, plan: RewindPlan, records: Sequence[HistoryRecord]
+) -> Sequence[HistoryRecord]:
+    """What an undo brings back, now that its generation stands."""
+    if plan.behind is not None and plan.kept is not None:
+        return rewinding.moved_of(paths, session_id, records, plan.snapshot, plan.behind, plan.kept)
+    first = next(at for at, record in enumerate(records) if record.id == plan.message_id)
+    return records[first:]
+
+
+async def _check_shown(runtime: Runtime, session: Session, name: str) -> None:
+    """Refuse a message that is shown, and that no generation holds.  Raises: GenerationMissingError."""
+
+    def look() -> list[str]:
+        if message_rows.row_of(session.id, name) is not None:
+            return [name]
+        return message_rows.ids_with_prefix(session.id, name) if is_message_prefix(name) else []
+
+    found = await runtime.store.read(look)
+    if len(found) == 1 and is_user_message_id(found[0]):
+        raise GenerationMissingError(
+            f"{found[0]} stands before a compaction, and what a model was sent then is not kept with "
+            f"session {session.id}: only what came after can be taken back"
+        )
 
 
 def _newest_turn(records: Sequence[HistoryRecord]) -> str | None:

@@ -94,7 +94,7 @@ async def _faults(runtime: Runtime, session: Session, paths: HistoryPaths) -> li
 
     def look() -> list[Fault]:
         return [
-            *consistency.of_files(paths, session.id, loaded.header, records),
+            *consistency.of_files(paths, session.id, loaded, records),
             # the halves of pairs whose lines were set aside are known, and no model is sent them
             *(() if verifying.has_set_aside(paths) else consistency.of_pairs(records)),
         ]

@@ -148,3 +148,7 @@ class GenerationHeader(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str | None = None
     #: after a rewind: how many of its records came along
     kept: int | None = None
+    #: after a rewind behind a compaction: snapshot file of the generation that these came from; None: `snapshot`
+    behind: str | None = None
+    #: after a rewind: turns whose changes of files it took back; None: not known
+    files: tuple[str, ...] | None = None

@@ -54,6 +54,10 @@ class RewindPlan(Struct, frozen=True, kw_only=True, omit_defaults=True):
     #: name of the archived generation below `snapshots/`
     snapshot: str
     is_undo: bool = False
+    #: name of the generation that holds the message, where that is one from before a compaction
+    behind: str | None = None
+    #: how many records of that one stand before the message
+    kept: int | None = None
 
 
 class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -17,6 +17,7 @@ from mcode_exec.clock import Clock
 from mcode_exec.errors import LeaseLostError
 from mcode_exec.faults import fault
 from mcode_exec.records.history import HistoryRecord, ToolResultBlock
+from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.projection import display_of, with_result
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.usage import Usage
@@ -268,15 +269,19 @@ def _complete_call(
 class Projection:
     """Makes rows of records that stand in history already, in their order; masked like all others."""
 
-    def __init__(self, session_id: str, redactor: Redactor, parent_id: str | None = None) -> None:
+    def __init__(self, session_id: str, redactor: Redactor, parent: DisplayMessage | None = None) -> None:
+        """`parent` is the newest message of a person that has its row."""
         self._session_id = session_id
         self._redactor = redactor
-        self._parent_id = parent_id
+        self._parent_id = parent.id if parent else None
+        self._turn_id = parent.turn_id if parent else None
         self._open_calls: dict[str, str] = {}
 
     def write(self, records: Iterable[HistoryRecord]) -> None:
         """The rows of the next records; inside a write transaction."""
         for record in records:
+            if record.turn_id != self._turn_id:  # as at the door, which is one turn's
+                self._turn_id, self._parent_id = record.turn_id, None
             write_record_rows(record, self._session_id, self._open_calls, self._parent_id, self._redactor)
             if record.message.role == "user":
                 self._parent_id = record.id
@@ -285,6 +290,6 @@ class Projection:
 def finish_rows(lines: list[Line], session_id: str, history_bytes: int, redactor: Redactor) -> None:
     """Write the rows that a crash left between history and store; inside a write transaction."""
     parent = message_rows.last_message(session_id, "user")
-    projection = Projection(session_id, redactor, parent.id if parent else None)
+    projection = Projection(session_id, redactor, parent)
     projection.write(line.record for line in lines)
     session_rows.update_session(session_id, history_bytes=history_bytes)

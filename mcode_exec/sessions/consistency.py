@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from mcode_exec.records.history import FileBlock, GenerationHeader, HistoryRecord, ImageBlock, ToolResultBlock
+from mcode_exec.records.history import FileBlock, HistoryRecord, ImageBlock, ToolResultBlock
 from mcode_exec.records.projection import display_of
+from mcode_exec.sessions import generations
 from mcode_exec.sessions.files import read_file
 from mcode_exec.sessions.history import FORMAT_VERSION
 from mcode_exec.sessions.layout import HistoryPaths
+from mcode_exec.sessions.lines import Loaded
 from mcode_exec.sessions.transcript import calls_of
 
 
@@ -34,9 +36,10 @@ MANIFEST, ROWS = "manifest", "rows"
 
 
 def of_files(
-    paths: HistoryPaths, session_id: str, header: GenerationHeader, records: Sequence[HistoryRecord]
+    paths: HistoryPaths, session_id: str, loaded: Loaded, records: Sequence[HistoryRecord]
 ) -> Iterator[Fault]:
-    """Manifest, snapshot and attachments.  Blocking."""
+    """Manifest, earlier generations and attachments.  Blocking."""
+    header = loaded.header
     wanted = {"format": FORMAT_VERSION, "sessionId": session_id, "generation": header.generation}
     try:
         manifest = msgspec.json.decode(read_file(paths.manifest))
@@ -46,12 +49,8 @@ def of_files(
         yield Fault(file="manifest.json", problem="it is missing or no JSON object", mends=MANIFEST)
     elif any(manifest.get(key) != value for key, value in wanted.items()):
         yield Fault(file="manifest.json", problem="it disagrees with messages.jsonl", mends=MANIFEST)
-    if header.snapshot is not None:
-        path = os.path.join(paths.snapshots, os.path.basename(header.snapshot))
-        if not os.path.isfile(path):
-            yield Fault(
-                file=f"snapshots/{os.path.basename(path)}", problem="the generation before this one is gone"
-            )
+    for name, why in generations.faults(paths, loaded, session_id):
+        yield Fault(file=f"snapshots/{name}", problem=f"an earlier generation cannot be read: {why}")
     digests = {
         block.digest
         for record in records

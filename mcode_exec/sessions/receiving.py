@@ -247,10 +247,13 @@ class RowWriter:
         self._redactor = redactor
         self._open_calls: dict[str, str] = {}
         self._parent_id: str | None = None
+        self._turn_id: str | None = None
 
     def write(self, records: Sequence[HistoryRecord], *, skips: int = 0) -> None:
         """The rows of `records` but the first `skips`, which have theirs; inside a write transaction."""
         for number, record in enumerate(records):
+            if record.turn_id != self._turn_id:
+                self._turn_id, self._parent_id = record.turn_id, None
             if number >= skips:
                 write_record_rows(record, self._session_id, self._open_calls, self._parent_id, self._redactor)
             if record.message.role == "user":

@@ -3,6 +3,7 @@
 A generation is never changed: what a rewind takes back stays in `snapshots/`, and
 the new generation says in its header where it came from and how many records
 came along.  As long as it has no more than these, the rewind can be undone.
+Behind a compaction the records come from the generation that it put away.
 These functions block, and run while the session is held for maintenance.
 """
 
@@ -18,15 +19,15 @@ from mcode_exec.faults import fault
 from mcode_exec.ids import is_message_prefix, is_user_message_id
 from mcode_exec.records.history import GenerationHeader, HistoryRecord, TextBlock
 from mcode_exec.records.operation import RewindPlan
+from mcode_exec.sessions import generations
 from mcode_exec.sessions.files import make_dirs, read_file, replace_file
+from mcode_exec.sessions.generations import REWIND, UNDO, Generation, GenerationMissingError
 from mcode_exec.sessions.history import write_manifest
 from mcode_exec.sessions.layout import HistoryPaths
 from mcode_exec.sessions.lines import Loaded, parse, serialise
 
 #: names the last prompt of a person
 LAST = "last"
-REWIND = "rewind"
-UNDO = "rewind-undo"
 
 
 class Rewound(Struct, frozen=True, kw_only=True):
@@ -38,6 +39,8 @@ class Rewound(Struct, frozen=True, kw_only=True):
     records: tuple[HistoryRecord, ...]
     #: what goes, or comes back
     moved: tuple[HistoryRecord, ...]
+    #: of an undo: turns whose changes of files the rewind had taken back; None: not known
+    files: tuple[str, ...] | None = None
 
     @property
     def is_amid_a_turn(self) -> bool:
@@ -73,18 +76,23 @@ def load(paths: HistoryPaths, session_id: str) -> tuple[bytes, Loaded]:
     return data, loaded
 
 
-def back(loaded: Loaded, session_id: str, name: str, operation_id: str, now_ms: int) -> Rewound:
+def back(
+    paths: HistoryPaths, loaded: Loaded, session_id: str, name: str, operation_id: str, now_ms: int
+) -> Rewound:
     """The history up to the user message that `name` names (its id, a unique prefix, or `last`), without it.
 
-    Raises: SessionError.
+    It may stand before a compaction.  Raises: SessionError; code `compaction_between` where what stood there is not
+    to be had.
     """
-    records = [line.record for line in loaded.lines]
-    message_id = _named(records, session_id, name)
-    at = next(at for at, record in enumerate(records) if record.id == message_id)
+    at, passed = _find(paths, loaded, session_id, name)
+    records = passed[-1].records
+    is_behind = passed[-1].name is not None
     plan = RewindPlan(
-        message_id=message_id,
+        message_id=records[at].id,
         generation=loaded.header.generation + 1,
         snapshot=f"g{loaded.header.generation:012d}--{operation_id}.jsonl",
+        behind=passed[-1].name,
+        kept=at if is_behind else None,
     )
     header = GenerationHeader(
         generation=plan.generation,
@@ -93,8 +101,10 @@ def back(loaded: Loaded, session_id: str, name: str, operation_id: str, now_ms: 
         snapshot=plan.snapshot,
         reason=REWIND,
         kept=at,
+        behind=plan.behind,
     )
-    return Rewound(plan=plan, header=header, records=tuple(records[:at]), moved=tuple(records[at:]))
+    later = [record for generation in reversed(passed[:-1]) for record in generation.records]
+    return Rewound(plan=plan, header=header, records=records[:at], moved=(*records[at:], *later))
 
 
 def forward(paths: HistoryPaths, loaded: Loaded, session_id: str, now_ms: int) -> Rewound:
@@ -105,58 +115,108 @@ def forward(paths: HistoryPaths, loaded: Loaded, session_id: str, now_ms: int) -
     header = loaded.header
     if header.reason != REWIND or header.snapshot is None or header.kept is None:
         raise SessionError(f"session {session_id} has no rewind that could be undone", code="nothing_to_undo")
+    path = os.path.join(paths.snapshots, os.path.basename(header.snapshot))
     if len(loaded.lines) != header.kept:
         raise SessionError(
             f"session {session_id} has gone on since its last rewind, which cannot be undone any more; "
-            f"what it took back is kept in {os.path.join(paths.snapshots, header.snapshot)}",
+            f"what it took back is kept in {path}",
             code="rewind_superseded",
         )
-    path = os.path.join(paths.snapshots, os.path.basename(header.snapshot))
     try:
-        before = parse(read_file(path), path)
-    except OSError as error:
-        raise SessionError(
-            f"the rewind cannot be undone: {path} cannot be read ({error.strerror})", code="nothing_to_undo"
-        ) from error
-    records = tuple(line.record for line in before.lines)
-    if before.header.session_id != session_id or len(records) <= header.kept:
+        before = generations.read(paths, header.snapshot, session_id)
+        records = tuple(line.record for line in before.lines)
+        moved = moved_of(paths, session_id, records, header.snapshot, header.behind, header.kept)
+    except GenerationMissingError as error:
+        raise SessionError(f"the rewind cannot be undone: {error.message}", code="nothing_to_undo") from error
+    if not moved:
         raise SessionError(f"the rewind cannot be undone: {path} is not what it took back")
-    moved = records[header.kept :]
     plan = RewindPlan(
-        message_id=moved[0].id, generation=header.generation + 1, snapshot=header.snapshot, is_undo=True
+        message_id=moved[0].id,
+        generation=header.generation + 1,
+        snapshot=header.snapshot,
+        is_undo=True,
+        behind=header.behind,
+        kept=header.kept if header.behind is not None else None,
     )
     made = GenerationHeader(
         generation=plan.generation, session_id=session_id, at_ms=now_ms, snapshot=plan.snapshot, reason=UNDO
     )
-    return Rewound(plan=plan, header=made, records=records, moved=moved)
+    return Rewound(plan=plan, header=made, records=records, moved=moved, files=header.files)
 
 
-def _named(records: Sequence[HistoryRecord], session_id: str, name: str) -> str:
-    """The id of a prompt or of words to a running turn that can be taken back."""
-    said = [
-        record.id for record in records if record.message.role == "user" and is_user_message_id(record.id)
-    ]
+def moved_of(
+    paths: HistoryPaths,
+    session_id: str,
+    records: Sequence[HistoryRecord],
+    snapshot: str,
+    behind: str | None,
+    kept: int,
+) -> tuple[HistoryRecord, ...]:
+    """What the undoing of a rewind brings back: all behind the first `kept` records of where they came from.
+
+    `records` are those of the generation `snapshot`.  Raises: GenerationMissingError.
+    """
+    if behind is None:
+        return tuple(records[kept:])
+    return tuple(generations.since(paths, snapshot, behind, kept, session_id))
+
+
+def _find(paths: HistoryPaths, loaded: Loaded, session_id: str, name: str) -> tuple[int, list[Generation]]:
+    """Where a prompt stands in the last of the generations from the newest to the one that holds it.
+
+    Of one that stands in several the newest counts.  Raises: SessionError.
+    """
+    passed: list[Generation] = []
+    found: tuple[int, int, str] | None = None
+    is_other = False
+    try:
+        for generation in generations.chain(paths, loaded, session_id):
+            passed.append(generation)
+            said = _named(generation.records, name)
+            ids = {generation.records[at].id for at in said} | ({found[2]} if found else set())
+            if len(ids) > 1 and name != LAST:
+                raise SessionError(
+                    f"several messages of session {session_id} start with {name}; give more of its digits"
+                )
+            if said and found is None:
+                found = said[0], len(passed), generation.records[said[0]].id
+            if found is not None and name in (found[2], LAST):
+                break
+            is_other = is_other or any(record.id.startswith(name) for record in generation.records)
+    except GenerationMissingError as error:
+        if found is None:
+            raise GenerationMissingError(
+                f"{'the last prompt' if name == LAST else name} is not in what a model is sent, and {error.message}"
+            ) from error
+    if found is not None:
+        return found[0], passed[: found[1]]
     if name == LAST:
-        asked = [record.id for record in records if record.id in set(said) and record.steered_by is None]
-        if not asked:
-            raise SessionError(
-                f"session {session_id} has no prompt that could be taken back", code="nothing_to_rewind"
-            )
-        return asked[-1]
-    found = {one for one in said if one == name or (is_message_prefix(name) and one.startswith(name))}
-    if len(found) == 1:
-        return found.pop()
-    if found:
         raise SessionError(
-            f"several messages of session {session_id} start with {name}; give more of its digits"
+            f"session {session_id} has no prompt that could be taken back", code="nothing_to_rewind"
         )
-    is_other = any(record.id.startswith(name) for record in records)
     what = "no message of a person" if is_other else "no message of this session's history"
     raise SessionError(
         f"{name} is {what}: only those can be taken back; "
         f"`mcode sessions show {session_id} --output-format json` shows their ids",
         code="message_not_found",
     )
+
+
+def _named(records: Sequence[HistoryRecord], name: str) -> list[int]:
+    """Where prompts and words to a running turn stand that are named so, each where it was said first."""
+    said: dict[str, int] = {}
+    for at, record in enumerate(records):
+        if record.message.role == "user" and is_user_message_id(record.id):
+            said.setdefault(record.id, at)
+    if name == LAST:
+        asked = [
+            record.id
+            for record in records
+            if record.id in said and record.message.role == "user" and record.steered_by is None
+        ]
+        return [said[asked[-1]]] if asked else []
+    is_prefix = is_message_prefix(name)
+    return [at for one, at in said.items() if one == name or (is_prefix and one.startswith(name))]
 
 
 def archive(paths: HistoryPaths, plan: RewindPlan, data: bytes) -> None:

@@ -135,6 +135,15 @@ def set_reverted(turn_ids: Sequence[str], reverted_ms: int | None) -> None:
         Rows.update(reverted_ms=reverted_ms).where(Rows.turn_id == turn_id).execute()
 
 
+def reverted_of(turn_ids: Sequence[str]) -> tuple[str, ...]:
+    """Those of the turns whose changes are taken back just now."""
+    return tuple(
+        turn_id
+        for turn_id in turn_ids
+        if Rows.select().where((Rows.turn_id == turn_id) & Rows.reverted_ms.is_null(False)).exists()
+    )
+
+
 class Beside(Struct, frozen=True):
     """Another turn that may have changed files at the same time."""
 

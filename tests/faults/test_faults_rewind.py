@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
+from pathlib import Path
 
 import pytest
 
 from tests.promises.test_fork import conversation_of_two, everything_of, words
 from tests.promises.test_rewind import prompts, rewind, row_of
+from tests.promises.test_rewind_generations import middle, rows_of
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.steps import say
@@ -83,3 +85,28 @@ def test_edit_last_that_is_killed_before_its_turn_leaves_a_rewound_session(
     assert words(mcode, session) == ["first prompt", "I look.", "first answer"]
     rewind(mcode, session, "--undo")
     assert words(mcode, session) == before
+
+
+@pytest.mark.parametrize("point", [*BEFORE, *AFTER])
+def test_a_rewind_behind_a_compaction_that_is_killed(
+    mcode: Mcode, peer: Peer, tmp_path: Path, point: str
+) -> None:
+    session, first = middle(mcode, peer, tmp_path)
+    shown = rows_of(mcode, session)
+    env = {"MCODE_FAULT": point}
+    mcode.run("sessions", "rewind", session, "--to", first, env=env).check(KILLED)
+    mcode.run("recover").check()
+    if point in BEFORE:
+        assert rows_of(mcode, session) == shown
+        rewind(mcode, session, "--to", first)
+    assert rows_of(mcode, session) == []
+    mcode.run("sessions", "verify", session).check()
+    if point != "after-rewind-archive":  # an undo archives nothing
+        mcode.run("sessions", "rewind", session, "--undo", env=env).check(KILLED)
+        mcode.run("recover").check()
+    if point in BEFORE:
+        assert rows_of(mcode, session) == []
+        rewind(mcode, session, "--undo")
+    assert rows_of(mcode, session) == shown
+    mcode.run("sessions", "verify", session).check()
+    assert mcode.query("SELECT * FROM operations") == []

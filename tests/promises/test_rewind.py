@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -265,6 +267,26 @@ def test_a_file_that_has_changed_since_refuses_it_all_unless_forced(mcode: Mcode
     rewind(mcode, session, "--to", "last", "--files", "--force")
     assert not one.exists()
     assert not two.exists()
+
+
+@pytest.mark.parametrize("with_files", [True, False])
+def test_an_undo_touches_files_only_where_the_rewind_did(mcode: Mcode, peer: Peer, with_files: bool) -> None:
+    peer.script(written("made.txt", "new\n"), say("done"))
+    session = run_once(mcode, "change")
+    rewind(mcode, session, "--to", "last", *(["--files"] if with_files else []))
+    with closing(sqlite3.connect(mcode.data / "mcode.db")) as store, store:
+        # as retention leaves it
+        store.execute("UPDATE schema_migrations SET applied_ms = 0")
+        store.execute("UPDATE turn_receipts SET accepted_ms = accepted_ms - 8 * 86400000")
+        store.execute("DELETE FROM turn_changes")
+    if with_files:
+        before = everything_of(mcode, session)
+        run = mcode.run("sessions", "rewind", session, "--undo").check(4)
+        assert "it is kept for 7 days" in run.err
+        assert everything_of(mcode, session) == before
+    told = rewind(mcode, session, "--undo", *(["--force"] if with_files else []))
+    assert (told["files"], len(told["leftFiles"])) == ([], int(with_files))
+    assert (mcode.workspace / "made.txt").exists() is not with_files
 
 
 def test_files_are_taken_back_by_whole_turns(mcode: Mcode, peer: Peer) -> None:
