@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from mcode_exec.records.frame import BlockDelta, Frame, LiveFact
+from mcode_exec.records.frame import BlockDelta, CheckEnded, Frame, LiveFact
 from mcode_exec.records.history import (
     HistoryRecord,
     TextBlock,
@@ -50,7 +50,10 @@ class SessionStream:
         return self.end_cursor - is_over
 
     def publish_live(self, turn_id: str, fact: LiveFact) -> None:
-        size = _FRAME_BYTES + (len(fact.text) if isinstance(fact, BlockDelta) else 0)
+        said = fact.text if isinstance(fact, BlockDelta) else ""
+        if isinstance(fact, CheckEnded):
+            said = fact.output or ""
+        size = _FRAME_BYTES + len(said)
         self._add(Frame(cursor=self._next, turn_id=turn_id, kind="runtime-event", live=fact, size_bytes=size))
 
     def publish_committed(self, record: HistoryRecord) -> None:

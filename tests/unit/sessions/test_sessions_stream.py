@@ -7,7 +7,8 @@ import asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mcode_exec.records.frame import BlockDelta, Frame
+from mcode_exec.records.frame import BlockDelta, CheckEnded, Frame
+from mcode_exec.records.result import CheckInfo
 from mcode_exec.sessions.stream import MAX_BYTES, MAX_FRAMES, SessionStream, Subscription
 from tests.unit.sessions.history_records import answer, user
 
@@ -58,6 +59,9 @@ def test_the_ring_holds_its_numbers_and_no_more() -> None:
         stream.publish_live("t", delta("x" * 3000))
     assert stream._bytes <= 10_000
     assert stream._bytes == sum(frame.size_bytes for frame in stream._frames)
+    # what a check wrote is paid for as well
+    stream.publish_live("t", CheckEnded("c", CheckInfo(status="failed", runs=1), "x" * 9000, 0))
+    assert len(stream._frames) == 1
     # one that is larger than the ring is kept alone
     stream.publish_live("t", delta("x" * 50_000))
     assert len(stream._frames) == 1
