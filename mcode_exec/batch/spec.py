@@ -16,6 +16,7 @@ import msgspec
 
 from mcode_exec.config import values
 from mcode_exec.config.document import Document, parse_document
+from mcode_exec.config.lines import Index
 from mcode_exec.config.schema import Named, Schema, held_to
 from mcode_exec.config.values import WrongValueError
 from mcode_exec.errors import InvocationError
@@ -216,7 +217,7 @@ def _of_toml(path: str, name: str, data: bytes) -> JobSpec:
     if not isinstance(raw, list) or not raw:
         raise document.fault(("tasks",), 'a job needs tasks: [[tasks]] with an "id" and a "prompt".')
     tasks = tuple(
-        _task(document, one, ("tasks", str(number)), None, defaults) for number, one in enumerate(raw)
+        _task(document, one, ("tasks", Index(number)), None, defaults) for number, one in enumerate(raw)
     )
     schedule = table.get("schedule")
     return JobSpec(

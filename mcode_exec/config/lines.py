@@ -12,6 +12,12 @@ import tomllib
 KeyPath = tuple[str, ...]
 
 
+class Index(str):
+    """The number of a table in an array of tables; a step of a path, but nothing that stands in the file."""
+
+    __slots__ = ()
+
+
 def key_lines(text: str) -> dict[KeyPath, int]:
     """Every key path of the valid TOML `text` → the line it first stands on, from 1.
 

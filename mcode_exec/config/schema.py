@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from mcode_exec.config import values
 from mcode_exec.config.document import Document
+from mcode_exec.config.lines import Index
 from mcode_exec.config.values import WrongValueError
 from mcode_exec.errors import McodeError
 
@@ -152,4 +153,5 @@ def _unknown(document: Document, at: tuple[str, ...], schema: Schema) -> McodeEr
 
 def dotted(key: tuple[str, ...]) -> str:
     """The key as it is written in TOML, control characters escaped."""
-    return ".".join(part if values.is_bare(part) else repr(part) for part in key)
+    parts = (part for part in key if not isinstance(part, Index))
+    return ".".join(part if values.is_bare(part) else repr(part) for part in parts)

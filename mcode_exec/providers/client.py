@@ -233,9 +233,17 @@ class ModelClient:
     async def _placed(self, call: _Call, deadline_s: float | None) -> Answer:
         if self._limiter is None:
             return await self._attempt(call, deadline_s)
-        async with self._limiter.place(call.endpoint) as waited_s:
-            call.held_s += waited_s
-            return await self._attempt(call, deadline_s)
+        while True:
+            started_s, waited_s = self._clock.monotonic_s(), 0.0
+            try:
+                async with self._limiter.place(call.endpoint) as waited_s:
+                    call.held_s += waited_s
+                    return await self._attempt(call, deadline_s)
+            except ModelCallError as failure:
+                if not failure.details.pop("is_crowded", False):
+                    raise
+                # others were answered meanwhile: it is asked again in its turn, which costs no attempt
+                call.held_s += self._clock.monotonic_s() - started_s - waited_s
 
     async def _attempt(self, call: _Call, deadline_s: float | None) -> Answer:
         loop = asyncio.get_running_loop()

@@ -41,17 +41,20 @@ class Limiter:
     async def place(self, endpoint: Endpoint) -> AsyncIterator[float]:
         """A place among the calls to this provider; the seconds that it was waited for.
 
-        A ModelCallError that leaves the block is taken into account.
+        A ModelCallError that leaves the block is taken into account; `details["is_crowded"]` is set where others
+        were answered or are under way, so that there were too many calls and nothing is wrong with the provider.
         Cancellation: gives the place, or the wait for it, up.
         """
         key = (endpoint.provider_id, endpoint.base_url, endpoint.api_key)
         gate = self._gates.setdefault(key, _Gate(self._rng))
         waited_s = await gate.enter()
+        answers = gate.answers
         try:
             yield waited_s
         except ModelCallError as failure:
             if failure.code in _TOO_MUCH:
                 gate.refused(None if failure.retry_after_ms is None else failure.retry_after_ms / 1000)
+                failure.details["is_crowded"] = gate.answers > answers or gate.inside > 1
             raise
         else:
             gate.answered()
@@ -64,7 +67,9 @@ class _Gate:
 
     def __init__(self, rng: Callable[[], float]) -> None:
         self._rng = rng
-        self._inside = 0
+        self.inside = 0
+        #: calls that went well
+        self.answers = 0
         #: how many may be inside; without a refusal there is no limit
         self._room = float("inf")
         #: up to here the room grows quickly
@@ -91,7 +96,7 @@ class _Gate:
         return loop.time() - start_s
 
     def leave(self) -> None:
-        self._inside -= 1
+        self.inside -= 1
         self._let_in()
 
     def refused(self, hint_s: float | None) -> None:
@@ -100,22 +105,23 @@ class _Gate:
         pause_s = min(_PAUSE_S if hint_s is None else hint_s, MAX_PAUSE_S) * (1 + _SPREAD * self._rng())
         if now_s >= self._opens_s:
             # calls that were under way when the gate closed tell nothing new
-            self._went_well = max(1.0, min(self._room, self._inside) / 2)
+            self._went_well = max(1.0, min(self._room, self.inside) / 2)
         self._room = 1.0
         self._opens_s = max(self._opens_s, now_s + pause_s)
 
     def answered(self) -> None:
+        self.answers += 1
         if asyncio.get_running_loop().time() >= self._opens_s:
             self._room += 1.0 if self._room < self._went_well else 1.0 / self._room
 
     def _let_in(self) -> None:
         loop = asyncio.get_running_loop()
         left_s = self._opens_s - loop.time()
-        while self._waiting and self._inside < int(min(self._room, 1e9)) and left_s <= 0:
+        while self._waiting and self.inside < int(min(self._room, 1e9)) and left_s <= 0:
             one = self._waiting.popleft()
             if not one.done():
                 one.set_result(None)
-                self._inside += 1
+                self.inside += 1
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -170,7 +170,7 @@ def test_calls_of_a_crowd_all_succeed_at_a_server_that_takes_two_at_once() -> No
         client = ModelClient(
             transport=transport,
             limiter=Limiter(),
-            retry=RetryPolicy(base_delay_s=0.05, max_delay_s=0.1, budget_s=0.5),
+            retry=RetryPolicy(max_retries=1, base_delay_s=0.05, max_delay_s=0.1, budget_s=0.5),
             clock=SystemClock(),
         )
         answers = await asyncio.gather(
