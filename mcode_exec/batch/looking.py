@@ -9,11 +9,11 @@ from functools import partial
 from msgspec import Struct, structs
 
 from mcode_exec.batch.outcome import counts_of, sum_of, summary_of
-from mcode_exec.batch.reports.results import ResultsFile
+from mcode_exec.batch.reports.files import ReportFile
 from mcode_exec.errors import BusyError, SessionError
 from mcode_exec.executor.inspect import opened
 from mcode_exec.executor.runtime import Runtime
-from mcode_exec.records.job import RunRow, TaskCounts, TaskSummary
+from mcode_exec.records.job import RunRow, TaskCounts, TaskRow, TaskSummary
 from mcode_exec.store import job_rows
 from mcode_exec.store.database import Store
 
@@ -84,6 +84,11 @@ async def look_at_run(data_dir: str | None, env: Mapping[str, str], named: str) 
         return structs.replace(seen, tasks=tuple(tasks))
 
 
+def tasks_page(run_id: str, after: int) -> list[tuple[TaskRow, bytes]]:
+    """Some tasks of a run in their places, those behind `after`, with their records; inside a read."""
+    return job_rows.page_tasks(run_id, after, _PAGE)
+
+
 async def emit_records(
     data_dir: str | None,
     env: Mapping[str, str],
@@ -95,7 +100,7 @@ async def emit_records(
     """Give the records of a run out.  Raises: SessionError, OutputWriteFailedError, StoreFailedError."""
     async with opened(data_dir, env, reads_only=True) as runtime:
         run = await find_run(runtime.store, named)
-        file = None if output is None else ResultsFile.begin(output, runtime.data)
+        file = None if output is None else ReportFile.begin("-o", output, runtime.data)
         count = sequence = 0
         try:
             while page := await runtime.store.read(partial(job_rows.ended_behind, run.id, sequence, _PAGE)):
@@ -107,7 +112,7 @@ async def emit_records(
                     if file is None:
                         emit(record + b"\n")
                     else:
-                        file.append(record)
+                        file.append(record + b"\n")
             if file is not None:
                 file.publish()
         finally:

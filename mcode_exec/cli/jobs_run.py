@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mcode_exec.batch.beginning import RunOptions
+from mcode_exec.batch.looking import tasks_page
 from mcode_exec.batch.outcome import summary_of
 from mcode_exec.batch.plan import plan_of
-from mcode_exec.batch.reports import lines
-from mcode_exec.batch.reports.results import ResultsFile
+from mcode_exec.batch.reports import github, junit, lines
+from mcode_exec.batch.reports.files import ReportFile
 from mcode_exec.batch.running import run_job
 from mcode_exec.batch.spec import read_spec
 from mcode_exec.cli.jobs_rows import TASK_COLUMNS, task_row
@@ -17,14 +22,17 @@ from mcode_exec.errors import OutputWriteFailedError
 from mcode_exec.executor.sharing import write_pages
 from mcode_exec.output.encoding import to_json_line
 from mcode_exec.output.tables import render
+from mcode_exec.records.job import UNRUN
 
 if TYPE_CHECKING:
     import click
 
-    from mcode_exec.records.job import JobResult, Plan, TaskRow
+    from mcode_exec.records.job import JobResult, Plan, TaskRow, TaskSummary
 
 #: tasks that the table at the end shows; of more, those that did not succeed
 _MAX_TABLE = 200
+#: tasks that are looked at for the summary of GitHub's page
+_MAX_SUMMARY = 5000
 
 
 def run_spec(ctx: click.Context, spec: str, flags: dict[str, Any]) -> int:
@@ -37,18 +45,18 @@ def run_spec(ctx: click.Context, spec: str, flags: dict[str, Any]) -> int:
         fail_fast=flags.pop("fail_fast"),
         joins=flags.pop("join"),
     )
-    results, junit = flags.pop("results"), flags.pop("junit")
+    results, junit_file = flags.pop("results"), flags.pop("junit")
     is_json = flags.pop("output_format") == "json"
     plan = plan_of(read_spec(spec))
 
     async def work(worker: Worker) -> int:
-        host = JobHost(worker, plan, results)
+        host = JobHost(worker, plan, results=results, junit_file=junit_file)
         try:
             result = await run_job(
                 worker.runtime, plan, worker.invocation, options, worker.sink, worker.scope, host
             )
             await write_pages(worker.runtime, worker.sink.say)
-            host.finish(result, junit=junit, is_json=is_json)
+            await host.finish(result, is_json=is_json)
             return host.code_of(result)
         finally:
             host.close()
@@ -59,13 +67,15 @@ def run_spec(ctx: click.Context, spec: str, flags: dict[str, Any]) -> int:
 class JobHost:
     """Says what happens, and writes the files of a run."""
 
-    def __init__(self, worker: Worker, plan: Plan, results: str | None) -> None:
+    def __init__(self, worker: Worker, plan: Plan, *, results: str | None, junit_file: str | None) -> None:
+        data = worker.runtime.data
         self._worker = worker
         self._sink = worker.sink
         self._total = len(plan.tasks)
         self._ended = 0
         self._has_begun = False
-        self._results = None if results is None else ResultsFile.begin(results, worker.runtime.data)
+        self._results = None if results is None else ReportFile.begin("--results", results, data)
+        self._junit = None if junit_file is None else ReportFile.begin("--junit", junit_file, data)
         self._failure: OutputWriteFailedError | None = None
         #: rows of the table at the end
         self._rows: list[dict[str, Any]] = []
@@ -73,7 +83,7 @@ class JobHost:
     async def began(self, run_id: str, total: int, ended: int) -> None:
         self._has_begun = True
         self._total = total
-        self._write(lambda file: file.publish())
+        self._write(self._results, lambda file: file.publish())
         before = f", {ended} of them over before" if ended else ""
         self.say(f"job run {run_id}: {total} tasks{before}")
 
@@ -83,7 +93,7 @@ class JobHost:
 
     async def task_ended(self, row: TaskRow, record: bytes) -> None:
         self._ended += 1
-        self._write(lambda file: file.append(record))
+        self._write(self._results, partial(_append, record + b"\n"))
         summary = summary_of(row, record)
         if self._has_begun:
             self.say(lines.of_task(summary, self._ended, self._total))
@@ -93,19 +103,61 @@ class JobHost:
     def say(self, line: str) -> None:
         self._sink.say(line)
 
-    def finish(self, result: JobResult, *, junit: str | None, is_json: bool) -> None:
+    async def finish(self, result: JobResult, *, is_json: bool) -> None:
         """What stdout gets at the end, and the reports."""
         if is_json:
             import msgspec
 
-            fields = msgspec.to_builtins(result, builtin_types=(_decimal(),))
+            fields = msgspec.to_builtins(result, builtin_types=(Decimal,))
             self._worker.post(to_json_line(fields, self._sink.redactor.text))
         elif self._rows:
             rows = sorted(self._rows, key=lambda row: row["position"])
             table = render(rows, "table", name="tasks", fields=tuple(TASK_COLUMNS), columns=TASK_COLUMNS)
             self._worker.post(table)
-        if result.status != "skipped":
-            self.say(lines.of_run(result))
+        if result.status == "skipped":
+            return
+        self.say(lines.of_run(result))
+        if self._junit is not None:
+            await self._write_junit(result)
+        if github.is_there(os.environ):
+            await self._tell_github(result, with_annotations=not is_json)
+
+    async def _write_junit(self, result: JobResult) -> None:
+        job = result.job_name
+        errors = 0
+        async for summary in self._tasks(result.run_id):
+            errors += summary.status not in (*UNRUN, "succeeded") and junit.is_error(summary)
+        self._write(self._junit, lambda file: file.append(junit.head(result, errors)))
+        async for summary in self._tasks(result.run_id):
+            self._write(self._junit, partial(_append, junit.case(job, summary)))
+        self._write(self._junit, lambda file: file.append(junit.TAIL))
+        self._write(self._junit, lambda file: file.publish())
+
+    async def _tell_github(self, result: JobResult, *, with_annotations: bool) -> None:
+        if with_annotations:
+            for summary in result.failures[: github.MAX_ANNOTATIONS]:
+                self._worker.post(github.annotation(result.job_name, summary))
+        path = os.environ.get("GITHUB_STEP_SUMMARY")
+        if not path:
+            return
+        shown = [summary async for summary in self._tasks(result.run_id, limit=_MAX_SUMMARY)]
+        shown.sort(key=lambda summary: summary.status == "succeeded")
+        try:
+            with open(path, "ab") as file:
+                file.write(github.page(result, shown))
+        except OSError as error:
+            self.say(f"the job summary {path} cannot be written: {error.strerror or error}")
+
+    async def _tasks(self, run_id: str, limit: int | None = None) -> AsyncIterator[TaskSummary]:
+        """The tasks of a run that has ended, in their places."""
+        store, after, count = self._worker.runtime.store, -1, 0
+        while page := await store.read(partial(tasks_page, run_id, after)):
+            for row, record in page:
+                yield summary_of(row, record)
+                count += 1
+                if count == limit:
+                    return
+            after = page[-1][0].position
 
     def code_of(self, result: JobResult) -> int:
         """A results file that could not be written fails a run that has succeeded."""
@@ -115,20 +167,19 @@ class JobHost:
         return failure.exit_code if result.exit_code == 0 else result.exit_code
 
     def close(self) -> None:
-        self._write(lambda file: file.close())
+        self._write(self._results, lambda file: file.close())
+        self._write(self._junit, lambda file: file.close())
 
-    def _write(self, action: Any) -> None:
-        if self._results is None:
+    def _write(self, file: ReportFile | None, action: Callable[[ReportFile], None]) -> None:
+        if file is None:
             return
         try:
-            action(self._results)
+            action(file)
         except OutputWriteFailedError as error:
             if self._failure is None:
                 self._failure = error
                 self._sink.say_error(f"error: {error.message} ({error.code})")
 
 
-def _decimal() -> type:
-    from decimal import Decimal
-
-    return Decimal
+def _append(data: bytes, file: ReportFile) -> None:
+    file.append(data)

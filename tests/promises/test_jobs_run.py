@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -280,3 +281,27 @@ def test_validate_shows_the_plan_and_calls_nobody(mcode: Mcode, peer: Peer) -> N
     assert "TASK" in mcode.run("jobs", "run", path, "--dry-run").check().out
     assert not peer.requests
     assert not mcode.data.exists()
+
+
+def test_ci_gets_junit_annotations_and_a_summary(mcode: Mcode, peer: Peer) -> None:
+    peer.script(
+        Tasks(bad=status(400, {"error": {"message": "::set-output name=a::b\n::error::</testcase>]]>"}}))
+    )
+    path = spec(mcode, "good", "bad", {"id": "later", "needs": ["bad"]})
+    report, page = mcode.root / "junit.xml", mcode.root / "summary.md"
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+    run = mcode.run("jobs", "run", path, "--junit", report, env=env).check(4)
+    suite = ElementTree.fromstring(report.read_bytes())[0]
+    assert {name: suite.attrib[name] for name in ("tests", "failures", "errors", "skipped")} == {
+        "tests": "3", "failures": "0", "errors": "1", "skipped": "1",
+    }  # fmt: skip
+    lines = [line for line in (run.out + run.err).splitlines() if line.startswith("::")]
+    assert len(lines) == 1
+    assert lines[0].startswith("::error title=job%3A bad::")
+    assert "| bad | failed |" in page.read_text()
+
+
+def test_a_results_file_that_cannot_be_written_is_refused_before_any_call(mcode: Mcode, peer: Peer) -> None:
+    run = mcode.run("jobs", "run", spec(mcode, "a"), "--results", mcode.root / "no" / "out.jsonl")
+    assert (run.code, len(peer.requests)) == (74, 0)
+    assert "--results" in run.err

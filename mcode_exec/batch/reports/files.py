@@ -1,8 +1,8 @@
-"""`--results FILE`: JSON Lines, one record per task that is over, in the order in which they ended.
+"""Files that a job run writes piece by piece: `--results FILE`, `--junit FILE`.
 
-The store is the truth, this file its copy: a run that is taken up again writes
-it anew, so that a line which was torn by a kill is none any more.  One process
-writes it.  A regular file gets its name when what was over before stands in it.
+The store is the truth, these are its copies: a run that is taken up again
+writes them anew, so that a line which was torn by a kill is none any more.  One
+process writes one.  A regular file gets its name when it is fit to be read.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from mcode_exec.output.writer import write_fully
 if TYPE_CHECKING:
     from typing import Self
 
-_FLAG = "--results"
 
+class ReportFile:
+    """A file while it is written."""
 
-class ResultsFile:
-    """The file while it is written."""
-
-    def __init__(self, path: str) -> None:
+    def __init__(self, flag: str, path: str) -> None:
+        self._flag = flag
         self._path = path
         self._descriptor = -1
         self._temporary: str | None = None
         self._is_failed = False
 
     @classmethod
-    def begin(cls, path: str, data: str) -> Self:
+    def begin(cls, flag: str, path: str, data: str) -> Self:
         """Check the target, and begin a new file beside it.  Raises: OutputWriteFailedError."""
-        check_target(_FLAG, path, data=data)
-        file = cls(path)
+        check_target(flag, path, data=data)
+        file = cls(flag, path)
         try:
             file._open()
         except OSError as error:
@@ -51,18 +50,18 @@ class ResultsFile:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
             self._descriptor = os.open(self._temporary, flags, 0o666)
 
-    def append(self, record: bytes) -> None:
-        """Add a record.  Raises: OutputWriteFailedError, the first time it fails."""
+    def append(self, data: bytes) -> None:
+        """Add a piece.  Raises: OutputWriteFailedError, the first time it fails."""
         if self._is_failed:
             return
         try:
-            write_fully(self._descriptor, record + b"\n")
+            write_fully(self._descriptor, data)
         except OSError as error:
             self._is_failed = True
             raise self._failed(error) from error
 
     def publish(self) -> None:
-        """All that was over before stands in it: it takes the place of an earlier one."""
+        """What stands in it may be read: it takes the place of an earlier one.  Raises: OutputWriteFailedError."""
         if self._temporary is None or self._is_failed:
             return
         try:
@@ -89,7 +88,9 @@ class ResultsFile:
             os.close(descriptor)
 
     def _failed(self, error: OSError) -> OutputWriteFailedError:
-        return OutputWriteFailedError(f"{_FLAG} {self._path} cannot be written: {error.strerror or error}.")
+        return OutputWriteFailedError(
+            f"{self._flag} {self._path} cannot be written: {error.strerror or error}."
+        )
 
 
 def _cannot_sync(error: OSError) -> bool:
