@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from pathlib import Path
 from xml.etree import ElementTree
@@ -305,3 +306,24 @@ def test_a_results_file_that_cannot_be_written_is_refused_before_any_call(mcode:
     run = mcode.run("jobs", "run", spec(mcode, "a"), "--results", mcode.root / "no" / "out.jsonl")
     assert (run.code, len(peer.requests)) == (74, 0)
     assert "--results" in run.err
+
+
+def test_a_signal_settles_what_runs_and_the_same_id_goes_on(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(Tasks(b=gated(say("done"), gate)))
+    path = spec(mcode, "a", "b", "c", job={"concurrency": 1})
+    run = mcode.start("jobs", "run", path, "--run-id", "r", *JSON)
+    peer.wait_for(2)
+    run.send(signal.SIGINT)
+    ended = run.finish().check(-signal.SIGINT)
+    found = summary(ended)
+    assert (found["exitCode"], found["status"], found["stoppedBy"]) == (
+        130,
+        "cancelled",
+        "it was stopped by SIGINT",
+    )
+    assert states(mcode, "r") == {"a": "succeeded", "b": "cancelled", "c": "not_run"}
+    assert mcode.query("SELECT outcome FROM turn_receipts WHERE settled_ms IS NULL") == []
+    gate.open()
+    mcode.run("jobs", "run", path, "--run-id", "r").check()
+    assert states(mcode, "r") == {"a": "succeeded", "b": "succeeded", "c": "succeeded"}
