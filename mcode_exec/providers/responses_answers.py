@@ -139,12 +139,9 @@ class Reader(AnswerReader):
             known.pop(key, None)
 
     def _give_arguments(self, call: CallPart, whole: dict[str, Any]) -> None:
-        """What is told whole counts: it completes the deltas, or stands in their place."""
-        told, text = call.arguments_text, arguments_text(whole.get("arguments"))
-        if text and not text.startswith(told):
-            call.pieces.clear()
-            told = ""
-        self.draft.add_arguments(call, _rest(told, text))
+        """What is told whole completes the deltas; they were told, and stand where it goes otherwise."""
+        text = arguments_text(whole.get("arguments"))
+        self.draft.add_arguments(call, _rest(call.arguments_text, text))
 
     def _finish_item(self, key: Any, item: dict[str, Any]) -> None:
         """Take from the whole item what its deltas did not bring."""

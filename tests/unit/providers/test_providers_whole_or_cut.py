@@ -203,14 +203,3 @@ def test_what_deltas_did_not_bring_is_taken_from_what_is_told_whole(
         assert (block.name, block.arguments) == ("bash", {"command": "ls"})
     else:
         assert block.text == "I think."
-
-
-def test_arguments_that_are_told_otherwise_at_the_end_are_those_of_the_end() -> None:
-    events = [
-        _event("output_item.added", item={**CALL, "arguments": ""}),
-        _event("function_call_arguments.delta", item_id="f", delta='{"command":"rm'),
-        _event("output_item.done", item=CALL),
-        {"type": "response.completed", "response": {"id": "x", "status": "completed"}},
-    ]
-    answer, _, _ = run([[http(sse(*events))]], api="openai-responses")
-    assert answer.content[0].arguments == {"command": "ls"}
