@@ -7,6 +7,7 @@ Blocking: callers on the loop go through a thread and set `stop` to give up.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ from functools import cache
 from msgspec import Struct
 
 _POLL_S = 0.05
+_DRAIN_S = 0.2  # for what a killed program had still written
 
 #: variables that a helper program gets
 _PASSED = frozenset(
@@ -114,7 +116,21 @@ def run_program(
             except subprocess.TimeoutExpired:
                 if time.monotonic() < deadline_s and not (stop is not None and stop.is_set):
                     continue
-                process.kill()
-                stdout, stderr = process.communicate()
+                stdout, stderr = _abandon(process)
                 return ProgramResult(exit_code=None, stdout=stdout, stderr=stderr)
             return ProgramResult(exit_code=process.returncode, stdout=stdout, stderr=stderr)
+
+
+def _abandon(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
+    """Kill a program with its group; what it had said, as far as it comes.
+
+    A grandchild that left the group may hold the pipes open for as long as it likes: nobody waits for it.
+    """
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    try:
+        return process.communicate(timeout=_DRAIN_S)
+    except subprocess.TimeoutExpired as late:
+        return late.stdout or b"", late.stderr or b""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -58,6 +59,31 @@ def test_a_set_stop_gives_up(tree: Path) -> None:
         walk._by_walking(str(tree), float("inf"), stop)
     result = programs.run_program(["sleep", "60"], cwd="/", env=os.environ, limit_s=30, stop=stop)
     assert result.exit_code is None
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_program_that_is_given_up_goes_with_its_group_and_nobody_waits_for_what_left_it(
+    tmp_path: Path,
+) -> None:
+    script = (
+        f"sleep 71 & echo $! > {tmp_path}/within; "
+        f"setsid sh -c 'echo $$ > {tmp_path}/left; exec sleep 30' & echo said; wait"
+    )
+    result = programs.run_program(["sh", "-c", script], cwd="/", limit_s=0.7)
+    within, left = (int((tmp_path / name).read_text()) for name in ("within", "left"))
+    try:
+        assert (result.exit_code, result.stdout) == (None, b"said\n")
+        assert (runs(within), runs(left)) == (False, True), (
+            "what left it holds its pipe, and is not waited for"
+        )
+    finally:
+        os.kill(left, signal.SIGKILL)
 
 
 def test_a_limit_that_has_passed_is_an_error_not_an_empty_answer(tree: Path) -> None:
