@@ -28,7 +28,7 @@ def rename(session: str, title: str, output_format: str, data_dir: str | None) -
     """
     from mcode_exec.executor.keeping import rename_session
 
-    renamed = await_result(rename_session(data_dir, os.environ, session, title))
+    renamed = await_result(rename_session(data_dir, os.environ, session, title, notice))
     if output_format == "json":
         emit_document("sessions.rename", {"sessionId": renamed.id, "title": renamed.title})
     else:

@@ -62,7 +62,9 @@ def rewind(
         raise click.UsageError("name either --to MSG or --undo.")
     if force and not (files or undo):
         raise click.UsageError("--force goes with --files or --undo.")
-    rewound = await_result(rewind_session(data_dir, os.environ, session, to, with_files=files, force=force))
+    rewound = await_result(
+        rewind_session(data_dir, os.environ, session, to, say=notice, with_files=files, force=force)
+    )
     if output_format == "json":
         from msgspec import to_builtins
 

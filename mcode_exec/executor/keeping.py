@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from mcode_exec.errors import InvocationError, McodeError, StoreBusyError, StoreFailedError
 from mcode_exec.executor.inspect import opened
+from mcode_exec.executor.sharing import refresh_page
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, keeping
@@ -37,17 +38,22 @@ class Archiving(Struct, frozen=True, kw_only=True, rename="camel"):
 Told = Callable[[Archiving], None]
 
 
-async def rename_session(data_dir: str | None, env: Mapping[str, str], name: str, title: str) -> Session:
-    """Call a session by the first line of `title`, secrets masked.
+async def rename_session(
+    data_dir: str | None, env: Mapping[str, str], name: str, title: str, say: Callable[[str], None]
+) -> Session:
+    """Call a session by the first line of `title`, secrets masked; `say`: what goes wrong with its page.
 
     Raises: InvocationError for a title in which nothing can be seen; SessionError.
     """
-    shown = title_in(Redactor(secret_values(env)).text(title))
+    redactor = Redactor(secret_values(env))
+    shown = title_in(redactor.text(title))
     if shown is None:
         raise InvocationError("a title needs something that can be seen")
     async with opened(data_dir, env) as runtime:
         session = await finding.find_exact(runtime.store, name)
-        return await keeping.rename(runtime.store, session.id, shown, runtime.clock.now_ms())
+        renamed = await keeping.rename(runtime.store, session.id, shown, runtime.clock.now_ms())
+        await refresh_page(runtime, session.id, redactor, say)
+        return renamed
 
 
 async def label_session(

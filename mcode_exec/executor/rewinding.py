@@ -7,7 +7,7 @@ the next; before that nothing has changed.  What it cost stays in `mcode usage`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 from mcode_exec.errors import McodeError, SessionDeletingError, SessionError
 from mcode_exec.executor.inspect import opened
 from mcode_exec.executor.reverting import FileConflict, Replaced, reapply_turns, revert_turns
+from mcode_exec.executor.sharing import refresh_page
 from mcode_exec.faults import fault
 from mcode_exec.ids import is_message_prefix, is_user_message_id, new_rewind_id
 from mcode_exec.records.history import HistoryRecord
@@ -62,20 +63,22 @@ async def rewind_session(
     name: str,
     to: str | None,
     *,
+    say: Callable[[str], None],
     with_files: bool = False,
     force: bool = False,
 ) -> RewoundSession:
     """Take a prompt and all after it back (`to`: a message's id, a prefix of it or `last`); None: undo the last rewind.
 
     `with_files`: also what the turns did to files; undoing does so where that was taken back.  `force`: over what
-    has changed since.
+    has changed since.  `say`: what goes wrong with the session's page.
     Raises: SessionError, BusyError where a turn runs, HistoryCorruptError, StoreFailedError, StoreBusyError.
     """
     async with opened(data_dir, env) as runtime:
         session = (await finding.find_named(runtime.store, name)).session
-        return await rewind(
-            runtime, session, to, Redactor(secret_values(env)), with_files=with_files, force=force
-        )
+        redactor = Redactor(secret_values(env))
+        rewound = await rewind(runtime, session, to, redactor, with_files=with_files, force=force)
+        await refresh_page(runtime, session.id, redactor, say)
+        return rewound
 
 
 async def rewind(

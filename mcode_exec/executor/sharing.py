@@ -82,6 +82,33 @@ async def _after_turn(runtime: Runtime, turn: EndedTurn) -> None:
     if share is None or (share.state == "auto" and share.directory != directory):
         await _note(runtime, session.id, "auto", directory)
     await _write(runtime, session.id, directory, turn.redactor)
+    await _leave(runtime, share, directory)
+
+
+async def refresh_page(
+    runtime: Runtime, session_id: str, redactor: Redactor, say: Callable[[str], None]
+) -> None:
+    """Write the page that a session has anew, since it was changed without a turn; trouble is said, and no more."""
+    share = await runtime.store.read(lambda: share_rows.find_share(session_id))
+    if share is None or share.directory is None or share.state == "unshared":
+        return
+    try:
+        await _write(runtime, session_id, share.directory, redactor)
+    except McodeError as error:
+        say(f"the page of session {session_id} was not written: {error.message}")
+
+
+async def _leave(runtime: Runtime, share: Share | None, directory: str) -> None:
+    """A page that stands in another directory now leaves none where it stood."""
+    if share is None or share.directory is None or share.directory == directory:
+        return
+    path = page_path(share.directory, share.session_id)
+    try:
+        await runtime.store.on_thread(partial(os.unlink, path))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise StoreFailedError(f"the page {path} could not be removed: {error.strerror}") from error
 
 
 def is_shareable(session: Session) -> bool:
@@ -116,8 +143,10 @@ async def share(
                 f"`mcode sessions show {session.id} --html FILE` writes a page of it",
                 code="not_shareable",
             )
+        known = await runtime.store.read(lambda: share_rows.find_share(session.id))
         await _write(runtime, session.id, wanted, Redactor(secret_values(env)))
         await _note(runtime, session.id, "shared", wanted)
+        await _leave(runtime, known, wanted)
         return Shared(session_id=session.id, state="shared", path=page_path(wanted, session.id))
 
 

@@ -54,6 +54,41 @@ def test_turns_from_the_queue_write_it_too(mcode: Mcode, peer: Peer, pages: Path
     assert "from the queue" in (pages / f"{session}.html").read_text()
 
 
+def test_what_changes_a_session_without_a_turn_is_on_its_page_at_once(
+    mcode: Mcode, peer: Peer, pages: Path
+) -> None:
+    peer.script(say("first answer"), say("second answer"))
+    session = run(mcode, "one")
+    run(mcode, "two", "--session", session)
+    page = pages / f"{session}.html"
+    mcode.run("sessions", "rewind", session, "--to", "last").check()
+    assert "second answer" not in page.read_text()
+    mcode.run("sessions", "rewind", session, "--undo").check()
+    assert "second answer" in page.read_text()
+    mcode.run("sessions", "rename", session, "Another name").check()
+    assert "<title>Another name" in page.read_text()
+    pages.chmod(0o500)
+    try:
+        mcode.run("sessions", "rename", session, "A third name").check()
+    finally:
+        pages.chmod(0o700)
+    page.unlink()
+    mcode.run("sessions", "rename", session, "A fourth name").check()
+    assert "A fourth name" in page.read_text()
+
+
+def test_a_page_that_is_to_stand_elsewhere_leaves_none_behind(mcode: Mcode, peer: Peer, pages: Path) -> None:
+    session = run(mcode, "one")
+    other, third = mcode.root / "other", mcode.root / "third"
+    other.mkdir()
+    third.mkdir()
+    mcode.configure(tables=f'[share]\nauto_dir = "{other}"')
+    run(mcode, "two", "--session", session)
+    assert (list(pages.iterdir()), len(list(other.iterdir()))) == ([], 1)
+    mcode.run("sessions", "share", session, "--dir", third).check()
+    assert (list(other.iterdir()), len(list(third.iterdir()))) == ([], 1)
+
+
 def test_side_conversations_and_ephemeral_runs_have_no_page(mcode: Mcode, peer: Peer, pages: Path) -> None:
     peer.script(say("first"), say("aside"), say("gone"))
     session = run(mcode, "one")
