@@ -11,10 +11,13 @@ from mcode_exec.cli.list_options import emit
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 
-@click.command("schema", short_help="JSON Schema of the events or the result.")
-@click.argument("what", type=click.Choice(["events", "result"]))
+@click.command("schema", short_help="JSON Schema of the events, the result or a job.")
+@click.argument("what", type=click.Choice(["events", "result", "job"]))
 def command(what: str) -> int:
-    """Print the JSON Schema of an event line, or of the result object."""
+    """Print the JSON Schema of an event line, of the result object, or of what `mcode jobs run` gives out.
+
+    job: the summary object, and the lines of --results.
+    """
     import json
 
     emit(json.dumps(schema_of(what), indent=2).encode() + b"\n")
@@ -28,9 +31,14 @@ def schema_of(what: str) -> dict[str, Any]:
     import msgspec
 
     from mcode_exec.records.event import AnyEvent
+    from mcode_exec.records.job import JobResult, TaskRecord, UnrunTask
     from mcode_exec.records.result import Result
 
-    kinds = get_args(AnyEvent) if what == "events" else (Result,)
+    kinds = {
+        "events": get_args(AnyEvent),
+        "result": (Result,),
+        "job": (JobResult, TaskRecord, UnrunTask),
+    }[what]
     schemas, components = msgspec.json.schema_components(
         kinds, schema_hook=None, ref_template="#/$defs/{name}"
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from tests.support.mcode import REPOSITORY, Mcode, make_repository
 from tests.support.peer import Peer
@@ -68,3 +71,21 @@ def test_nightly_answers_once_a_day_and_goes_on_in_its_session(mcode: Mcode, pee
     assert (first.stdout, again.stdout) == ("first answer\n", "first answer\n")
     assert len(peer.requests) == 1
     assert len(mcode.session_dirs()) == 1
+
+
+SPECS = {
+    "hello.toml": ["hello"],
+    "plan-apply-verify.toml": ["plan", "apply", "verify"],
+    "review-files.toml": ["review/1", "review/2", "summary"],
+    "nightly.toml": ["look", "update"],
+}
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_each_spec_runs_as_it_stands(mcode: Mcode, peer: Peer, name: str) -> None:
+    repository = make_repository(mcode.root / "repo", {"Makefile": "test:\n\ttrue\n"})
+    peer.script(say("something is behind"))
+    run = mcode.run("jobs", "run", JOBS / name, "--output-format", "json", cwd=repository).check()
+    counts = json.loads(run.out)["counts"]
+    assert (counts["total"], counts["succeeded"]) == (len(SPECS[name]), len(SPECS[name]))
+    assert {path.name for path in JOBS.glob("*.toml")} == set(SPECS)

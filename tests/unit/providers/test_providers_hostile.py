@@ -310,7 +310,7 @@ def test_think_spans_are_the_same_wherever_they_are_cut(text: str, cuts: list[in
 )
 def test_a_large_answer_full_of_tags_is_read_in_linear_time(text: str) -> None:
     splitter = ThinkSplitter()
-    pieces = splitter.feed(text * 100_000) + splitter.finish()
+    pieces = splitter.feed(text * 20_000) + splitter.finish()
     assert pieces
 
 
