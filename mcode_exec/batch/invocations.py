@@ -49,10 +49,8 @@ def invocation_of(
         files=settings.files or (),
         worktree=wants_worktree,
         worktree_branch=texts.branch if wants_worktree else None,
-        model=settings.model or runner.model,
-        fallback_models=settings.fallback_models
-        if settings.fallback_models is not None
-        else runner.fallback_models,
+        model=runner.model or settings.model,
+        fallback_models=runner.fallback_models or settings.fallback_models or (),
         effort=settings.effort,
         agent=settings.agent,
         tools=settings.tools,

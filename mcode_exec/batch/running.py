@@ -332,7 +332,9 @@ class _JobRun:
 
         states, codes, costs = await self._store.read(read)
         counts = counts_of(states)
-        stop = self._stop
+        stop = (
+            self._stop if codes or counts.not_run else None
+        )  # what came too late to stop anything stopped nothing
         if self._abort.is_tripped:
             stop = Stop(why=_stopped_by(self._abort), exit_code=abort_code(self._abort), state="cancelled")
         code = exit_code_of(codes, stop, self._abort)

@@ -91,6 +91,7 @@ def _show_plan(spec: str, output_format: str) -> int:
     from mcode_exec.batch.spec import read_spec
     from mcode_exec.cli.jobs_rows import PLAN_COLUMNS, plan_document, plan_rows
     from mcode_exec.output.tables import render
+    from mcode_exec.plurals import counted
 
     plan = plan_of(read_spec(spec))
     if output_format == "json":
@@ -100,7 +101,9 @@ def _show_plan(spec: str, output_format: str) -> int:
     emit(render(rows, "table", name="tasks", fields=tuple(PLAN_COLUMNS), columns=PLAN_COLUMNS))
     ceiling = plan_document(plan)["maxCostUsd"]
     known = "no ceiling of cost" if ceiling is None else f"at most {ceiling} USD"
-    notice(f"job {plan.spec.job.name}: {len(rows)} tasks, {plan.spec.job.concurrency} at once, {known}")
+    notice(
+        f"job {plan.spec.job.name}: {counted(len(rows), 'task')}, {plan.spec.job.concurrency} at once, {known}"
+    )
     return 0
 
 

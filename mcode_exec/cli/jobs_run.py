@@ -22,6 +22,7 @@ from mcode_exec.errors import OutputWriteFailedError
 from mcode_exec.executor.sharing import write_pages
 from mcode_exec.output.encoding import to_json_line
 from mcode_exec.output.tables import render
+from mcode_exec.plurals import counted
 from mcode_exec.records.job import UNRUN
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class JobHost:
         self._total = total
         self._write(self._results, lambda file: file.publish())
         before = f", {ended} of them over before" if ended else ""
-        self.say(f"job run {run_id}: {total} tasks{before}")
+        self.say(f"job run {run_id}: {counted(total, 'task')}{before}")
 
     def task_started(self, task_id: str, attempt: int) -> None:
         if self._worker.invocation.verbose:

@@ -327,3 +327,59 @@ def test_a_signal_settles_what_runs_and_the_same_id_goes_on(mcode: Mcode, peer: 
     gate.open()
     mcode.run("jobs", "run", path, "--run-id", "r").check()
     assert states(mcode, "r") == {"a": "succeeded", "b": "succeeded", "c": "succeeded"}
+
+
+def test_a_run_waits_for_another_of_its_job_or_takes_its_place(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(Tasks(a=[gated(say("done"), gate), say("done")]))
+    path = spec(mcode, "a", job={"name": "j", "on_overlap": "wait"})
+    first = mcode.start("jobs", "run", path, "--run-id", "first", *JSON)
+    peer.wait_for(1)
+    waiting = mcode.start("jobs", "run", path, "--run-id", "second", *JSON)
+    waiting.wait_err("waiting for run first of job j")
+    gate.open()
+    assert summary(first.finish().check())["counts"]["succeeded"] == 1
+    assert summary(waiting.finish().check())["counts"]["succeeded"] == 1
+    gate = Gate()
+    peer.script(Tasks(a=[gated(say("done"), gate), say("done")]))
+    first = mcode.start("jobs", "run", path, "--run-id", "third", *JSON)
+    peer.wait_for(3)
+    replacing = spec(mcode, "a", job={"name": "j", "on_overlap": "replace"}, name="other.toml")
+    mcode.run("jobs", "run", replacing, *JSON).check()
+    assert summary(first.finish().check(4))["status"] == "cancelled"
+    gate.open()
+
+
+def test_limits_of_a_job_end_it_and_say_so(mcode: Mcode, peer: Peer) -> None:
+    peer.script(Tasks(default=status(400)))
+    path = spec(mcode, *(f"t{number}" for number in range(9)), job={"max_failures": 2, "concurrency": 1})
+    found = summary(mcode.run("jobs", "run", path, *JSON).check(4))
+    assert (found["counts"]["unsuccessful"], found["counts"]["notRun"]) == (2, 7)
+    assert "2 tasks did not succeed (max_failures)" in found["stoppedBy"]
+    gate = Gate()
+    peer.script(Tasks(default=gated(say("late"), gate)))
+    path = spec(mcode, "a", "b", job={"timeout": "700ms", "concurrency": 1})
+    found = summary(mcode.run("jobs", "run", path, *JSON).check(6))
+    gate.open()
+    assert (found["counts"]["unsuccessful"], found["counts"]["notRun"]) == (1, 1)
+
+
+def test_a_model_of_the_command_line_is_every_tasks_model(mcode: Mcode, peer: Peer) -> None:
+    mcode.run(
+        "jobs", "run", spec(mcode, {"id": "a", "model": "fake/no-such"}), "--model", "fake/big-1"
+    ).check()
+    assert [request.json["model"] for request in peer.calls] == ["big-1"]
+
+
+def test_sessions_are_kept_by_key_and_gone_on_with_by_id(mcode: Mcode, peer: Peer) -> None:
+    path = spec(mcode, {"id": "a", "session": "key:nightly-{{ task.id }}"})
+    results = mcode.root / "out.jsonl"
+    mcode.run("jobs", "run", path, "--results", results).check()
+    first = records(results)["a"]["sessionId"]
+    mcode.run("jobs", "run", path, "--results", results).check()
+    assert records(results)["a"]["sessionId"] == first
+    path = spec(mcode, {"id": "b", "session": f"id:{first}"})
+    mcode.run("jobs", "run", path, "--run-id", "r", "--results", results).check()
+    assert records(results)["b"]["sessionId"] == first
+    assert mcode.run("jobs", "results", "r").check().out_bytes == results.read_bytes()
+    assert json.loads(mcode.run("jobs", "list", *JSON).check().out)["runs"][0]["runId"] == "r"
