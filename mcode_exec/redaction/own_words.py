@@ -157,5 +157,16 @@ OWN_WORDS = frozenset(
         "visibility",
         "workspace",
         "worktree",
+        "attemptsLeft",
+        "check.completed",
+        "check.started",
+        "failures",
+        "job.result",
+        "job.task",
+        "startedAtMs",
+        "stoppedBy",
+        "taskAttempt",
+        "timedOut",
+        "unsuccessful",
     ]
 )

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mcode_exec.records.event import AnyEvent
+from mcode_exec.records.job import JobResult, TaskRecord, UnrunTask
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.result import Result
 from mcode_exec.records.session import Session
@@ -214,7 +215,8 @@ def test_no_word_of_our_own_records_is_masked() -> None:
             if isinstance(part, dict | list | tuple):
                 collect(part)
 
-    collect(msgspec.json.schema_components([Result, AnyEvent, DisplayMessage, Session]))
+    records = [Result, AnyEvent, DisplayMessage, Session, JobResult, TaskRecord, UnrunTask]
+    collect(msgspec.json.schema_components(records))
     assert {"sessionId", "succeeded", "exec.completed"} <= words
     assert [word for word in words if is_maskable(word)] == []
     assert not is_maskable("complete")
