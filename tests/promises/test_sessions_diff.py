@@ -195,9 +195,12 @@ def test_what_is_older_than_seven_days_goes_in_batches_and_says_so(mcode: Mcode,
 
 def test_who_watches_hears_of_changed_files(mcode: Mcode, peer: Peer) -> None:
     watching = mcode.start("sessions", "watch", "--all", "--output-format", "jsonl")
-    peer.script(say("hello"))
-    mcode.exec("hi").check()
-    wait_until(lambda: b"session.created" in watching.out, "nothing is told")
+
+    def told() -> bool:  # of a session made after the watching began, whenever that was
+        mcode.run("sessions", "create").check()
+        return b"session.created" in watching.out
+
+    wait_until(told, "nothing is told")
     turn(mcode, peer, "echo x > x.txt")
     wait_until(lambda: b"session.diff" in watching.out, "the change is not told")
     watching.send(signal.SIGTERM)
