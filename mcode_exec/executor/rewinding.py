@@ -89,8 +89,13 @@ async def rewind(
     *,
     with_files: bool = False,
     force: bool = False,
+    held_for: str | None = None,
 ) -> RewoundSession:
-    """As `rewind_session`, in an open runtime."""
+    """As `rewind_session`, in an open runtime.
+
+    `held_for`: id of a turn whose admission makes it final; until then nobody else is let in, and if this process
+    dies the session is as it was.
+    """
     if session.deleting_by is not None:
         raise SessionDeletingError(session.id)
     if session.runtime != "pi-agent":
@@ -118,7 +123,7 @@ async def rewind(
             replaced = await _put_files(runtime, session, rewound, force=force)
         if to is not None:
             rewound = await _with_files(runtime, rewound, with_files=with_files)
-        manifest = Manifest(at_ms=now_ms, rewind=rewound.plan)
+        manifest = Manifest(at_ms=now_ms, rewind=rewound.plan, held_for=held_for)
         operation = await operations.note(runtime.store, runtime.owner, session.id, manifest)
         fault("after-rewind-begun")
         try:
@@ -130,7 +135,7 @@ async def rewind(
             await _undo(runtime, operation, paths)
             raise
         fault("after-rewind-put")
-        await _agree(runtime, operation, session, paths, redactor)
+        await _agree(runtime, operation, rewound.plan, session, paths, redactor)
     said = [record for record in rewound.moved if record.message.role != "tool"]
     return RewoundSession(
         session_id=session.id,
@@ -203,12 +208,54 @@ async def finish(runtime: Runtime, operation: Operation) -> bool:
         await operations.end(runtime.store, operation)
         return False
     paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
+    redactor = Redactor(secret_values(runtime.env))
+    if operation.manifest.held_for is not None:
+        return await _give_back(runtime, operation, session, paths, redactor)
     _, loaded = await runtime.store.on_thread(lambda: rewinding.load(paths, session.id))
     if not rewinding.is_put(loaded, plan):
         await _undo(runtime, operation, paths)
         return False
     await runtime.store.on_thread(lambda: rewinding.name_generation(paths, loaded.header, session.created_ms))
-    await _agree(runtime, operation, session, paths, Redactor(secret_values(runtime.env)))
+    await _agree(runtime, operation, plan, session, paths, redactor)
+    return True
+
+
+async def give_back(runtime: Runtime, session: Session, turn_id: str, redactor: Redactor) -> None:
+    """Undo the rewind that was held for a turn which did not come.  Raises: McodeError.
+
+    One that was admitted and given up again has made it final: that is undone as anybody could.
+    """
+    held = await operations.take_back_hold(runtime.store, runtime.owner, runtime.clock, session.id, turn_id)
+    if held is None:
+        await rewind(runtime, session, None, redactor)
+        return
+    paths = history_paths(runtime.sessions_dir, session.history_relative_dir)
+    await _give_back(runtime, held, session, paths, redactor)
+
+
+async def _give_back(
+    runtime: Runtime, operation: Operation, session: Session, paths: HistoryPaths, redactor: Redactor
+) -> bool:
+    """Bring back what a held rewind took, however far that, or this, had come; whether it had taken anything."""
+    plan = operation.manifest.rewind
+    assert plan is not None
+    undo = rewinding.undo_of(plan)
+
+    def put() -> bool:
+        _, loaded = rewinding.load(paths, session.id)
+        if rewinding.is_put(loaded, undo):
+            rewinding.name_generation(paths, loaded.header, session.created_ms)
+            return True
+        if not rewinding.is_put(loaded, plan):
+            return False
+        back = rewinding.forward(paths, loaded, session.id, runtime.clock.now_ms())
+        rewinding.put(paths, back, session.created_ms)
+        return True
+
+    if not await runtime.store.on_thread(put):
+        await _undo(runtime, operation, paths)
+        return False
+    await _agree(runtime, operation, undo, session, paths, redactor)
     return True
 
 
@@ -230,11 +277,15 @@ async def _undo(runtime: Runtime, operation: Operation, paths: HistoryPaths) -> 
 
 
 async def _agree(
-    runtime: Runtime, operation: Operation, session: Session, paths: HistoryPaths, redactor: Redactor
+    runtime: Runtime,
+    operation: Operation,
+    plan: RewindPlan,
+    session: Session,
+    paths: HistoryPaths,
+    redactor: Redactor,
 ) -> None:
-    """Make rows agree with the history as it stands, and let the session go."""
-    store, plan = runtime.store, operation.manifest.rewind
-    assert plan is not None
+    """Make rows agree with the history as it stands, and let the session go, or hold it for its turn."""
+    store, is_held = runtime.store, operation.manifest.held_for is not None
     data, loaded = await store.on_thread(lambda: rewinding.load(paths, session.id))
     records = [line.record for line in loaded.lines]
     if plan.is_undo:
@@ -253,6 +304,9 @@ async def _agree(
     size = len(data) - len(loaded.torn_tail)
 
     def last() -> None:
+        if is_held:  # what else the session says changes with its turn, or not at all
+            session_rows.update_session(session.id, history_bytes=size)
+            return
         session_rows.update_session(
             session.id,
             history_bytes=size,
@@ -265,6 +319,10 @@ async def _agree(
             updated_ms=runtime.clock.now_ms(),
         )
 
+    if is_held and not plan.is_undo:
+        await operations.hold(store, operation, last)
+        fault("after-rewind-agreed")
+        return
     await operations.change(store, operation, last)
     fault("after-rewind-agreed")
     await operations.end(store, operation)

@@ -118,17 +118,18 @@ async def _take_back(runtime: Runtime, prepared: Prepared) -> None:
     from mcode_exec.executor.rewinding import rewind
     from mcode_exec.sessions.rewinding import LAST
 
-    await rewind(runtime, prepared.choice.session, LAST, prepared.redactor)
+    turn_id = prepared.request.turn_id
+    await rewind(runtime, prepared.choice.session, LAST, prepared.redactor, held_for=turn_id)
     prepared.has_rewound = True
 
 
 async def _leave_nothing(runtime: Runtime, prepared: Prepared) -> None:
     """What was made, or taken back, for a turn that was not admitted is as it was before."""
     if prepared.has_rewound:
-        from mcode_exec.executor.rewinding import rewind
+        from mcode_exec.executor.rewinding import give_back
 
         try:
-            await rewind(runtime, prepared.choice.session, None, prepared.redactor)
+            await give_back(runtime, prepared.choice.session, prepared.request.turn_id, prepared.redactor)
         except McodeError:
             pass  # another turn runs there already; what was taken back is kept in `snapshots/`
     if prepared.choice.operation is not None:

@@ -194,7 +194,7 @@ def reject(rejected: Rejected, request: TurnRequest) -> NoReturn:
     if rejected.holder is not None:
         who = holder_line(rejected.holder)
     elif rejected.reason == "session-mutating":
-        who = "a process that changed it has died, and what it left is not cleared up yet"
+        who = "it is being changed, or what a process that died left of that is not cleared up yet"
     else:
         who = "earlier prompts stand in its line"
     look = f"queue list {session_id}" if rejected.holder is None else f"sessions watch {session_id}"

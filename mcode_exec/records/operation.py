@@ -16,8 +16,9 @@ from msgspec import Struct
 from mcode_exec.records.session import Visibility
 
 #: the newest step that is done.  `begun`: row, manifest and lock are there · `placed`: the worktree · `published`:
-#: the canonical history · `copied`: attachments and display messages; nobody holds it any more
-Phase = Literal["begun", "placed", "published", "copied"]
+#: the canonical history · `copied`: attachments and display messages; nobody holds it any more · `held`: a rewind
+#: that is done, and given back unless the turn it was done for is admitted
+Phase = Literal["begun", "placed", "published", "copied", "held"]
 
 
 class Inheritance(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,6 +71,8 @@ class Manifest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     worktree: WorktreePlan | None = None
     #: the session is there already, and only this is done to it
     rewind: RewindPlan | None = None
+    #: id of the turn that the rewind is done for, whose admission makes it final; without that it is given back
+    held_for: str | None = None
     #: a session that was asked for itself is brought to its end after a death; one that was made for a turn
     #: goes again, unless the turn was admitted
     is_for_itself: bool = False

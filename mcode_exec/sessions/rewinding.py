@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.errors import HistoryCorruptError, SessionError, StoreFailedError
 from mcode_exec.faults import fault
@@ -130,18 +130,24 @@ def forward(paths: HistoryPaths, loaded: Loaded, session_id: str, now_ms: int) -
         raise SessionError(f"the rewind cannot be undone: {error.message}", code="nothing_to_undo") from error
     if not moved:
         raise SessionError(f"the rewind cannot be undone: {path} is not what it took back")
-    plan = RewindPlan(
-        message_id=moved[0].id,
-        generation=header.generation + 1,
-        snapshot=header.snapshot,
-        is_undo=True,
-        behind=header.behind,
-        kept=header.kept if header.behind is not None else None,
+    plan = undo_of(
+        RewindPlan(
+            message_id=moved[0].id,
+            generation=header.generation,
+            snapshot=header.snapshot,
+            behind=header.behind,
+            kept=header.kept if header.behind is not None else None,
+        )
     )
     made = GenerationHeader(
         generation=plan.generation, session_id=session_id, at_ms=now_ms, snapshot=plan.snapshot, reason=UNDO
     )
     return Rewound(plan=plan, header=made, records=records, moved=moved, files=header.files)
+
+
+def undo_of(plan: RewindPlan) -> RewindPlan:
+    """What undoing a rewind is, as `forward` has it."""
+    return structs.replace(plan, generation=plan.generation + 1, is_undo=True)
 
 
 def moved_of(

@@ -59,6 +59,12 @@ def is_held_up(session_id: str) -> bool:
     return _HELD_UP.exists(session_id)
 
 
+def is_held_for(session_id: str, turn_id: str) -> bool:
+    """Whether all that holds a session up is a rewind that this turn is to make final."""
+    found = find_operation(session_id)
+    return found is not None and found.phase == "held" and found.manifest.held_for == turn_id
+
+
 def page_owners(after: str, limit: int) -> list[tuple[str, str]]:
     """(session id, owner token) of what is being made, those behind `after`."""
     return [(session_id, owner) for session_id, owner in _PAGE.tuples(after, limit)]

@@ -134,8 +134,8 @@ def _admit(
         return Rejected(reason="item-gone")
     if lock is not None and is_locked:
         return Rejected(reason=REJECTED_BY[lock.kind], holder=lock.holder())
-    if operation_rows.is_held_up(session.id):
-        # Whoever was at it is dead: recovery brings it to its end first.
+    if operation_rows.is_held_up(session.id) and not operation_rows.is_held_for(session.id, request.turn_id):
+        # A rewind is held for another turn; or whoever was at it is dead, and recovery brings it to its end first.
         return Rejected(reason="session-mutating")
     passed = passage(request, item, owner, clock, sessions_dir)
     if passed.is_blocked:
@@ -240,6 +240,8 @@ def _accept(
         host=owner.host,
     )
     turn_rows.insert_lock(wanted)
+    if operation_rows.is_held_for(request.session_id, request.turn_id):
+        operation_rows.delete_operation(request.session_id)  # the rewind that it was held for is final
     receipt = turn_rows.insert_receipt(
         turn_id=request.turn_id,
         session_id=request.session_id,

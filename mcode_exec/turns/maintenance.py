@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import BusyError
-from mcode_exec.store import session_rows, turn_rows
+from mcode_exec.store import operation_rows, session_rows, turn_rows
 from mcode_exec.store.database import Store
 from mcode_exec.store.turn_rows import Lock
 from mcode_exec.turns.lease import LEASE_S
@@ -29,7 +29,9 @@ async def maintenance(store: Store, owner: Owner, session_id: str, clock: Clock)
 
     def transaction() -> bool:
         session = session_rows.find_session(session_id)
-        return session is not None and session.deleting_by is None and turn_rows.insert_lock(wanted)
+        if session is None or session.deleting_by is not None or operation_rows.is_held_up(session_id):
+            return False
+        return turn_rows.insert_lock(wanted)
 
     if not await store.write(transaction):
         raise BusyError(f"session {session_id} is busy; its files are worked on only while nothing runs")

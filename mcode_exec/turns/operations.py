@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import structs
 
 from mcode_exec.clock import Clock
-from mcode_exec.errors import LeaseLostError
+from mcode_exec.errors import BusyError, LeaseLostError
 from mcode_exec.records.operation import Manifest, Operation, Phase
 from mcode_exec.records.session import Project, Session
 from mcode_exec.store import message_rows, operation_rows, session_rows, turn_rows
@@ -76,6 +76,43 @@ async def end(store: Store, operation: Operation) -> None:
         _unlock(operation)
 
     await store.write(transaction)
+
+
+async def hold(store: Store, operation: Operation, step: Callable[[], None]) -> None:
+    """The last step of a rewind that a turn is to make final: its lock goes, its manifest keeps all others out.
+
+    Raises: LeaseLostError.
+    """
+
+    def transaction() -> None:
+        _check(operation)
+        step()
+        operation_rows.set_phase(operation.session_id, operation.owner, "held")
+        _unlock(operation)
+
+    await store.write(transaction)
+
+
+async def take_back_hold(
+    store: Store, owner: Owner, clock: Clock, session_id: str, turn_id: str
+) -> Operation | None:
+    """The rewind that was held for a turn of ours, locked again; None where that was admitted.
+
+    Raises: BusyError where the session is held all the same: its next opening gives the rewind back.
+    """
+
+    def transaction() -> Operation | None:
+        found = operation_rows.find_operation(session_id)
+        if found is None or found.owner != owner.token or found.manifest.held_for != turn_id:
+            return None
+        lock = turn_rows.find_lock(session_id)
+        if lock is not None and lock.owner != owner.token:
+            raise BusyError(f"session {session_id} is busy; the next start gives back what was taken from it")
+        if lock is None:
+            turn_rows.insert_lock(maintenance_lock(owner, session_id, clock))
+        return found
+
+    return await store.write(transaction)
 
 
 async def advance(store: Store, operation: Operation, phase: Phase) -> Operation:

@@ -74,15 +74,42 @@ def test_a_kill_while_the_last_kill_is_being_mended(mcode: Mcode, peer: Peer, po
     assert mcode.query("SELECT * FROM operations") == []
 
 
-@pytest.mark.parametrize("point", AFTER)
-def test_edit_last_that_is_killed_before_its_turn_leaves_a_rewound_session(
-    mcode: Mcode, peer: Peer, point: str
+def session_of(mcode: Mcode, session: str) -> dict[str, object]:
+    """Its row, but for the size of a history that has another header."""
+    return {name: value for name, value in row_of(mcode, session).items() if name != "history_bytes"}
+
+
+@pytest.mark.parametrize("second", [None, *AFTER])
+@pytest.mark.parametrize("point", [*BEFORE, *AFTER])
+def test_edit_last_that_is_killed_before_its_turn_has_taken_nothing_back(
+    mcode: Mcode, peer: Peer, point: str, second: str | None
 ) -> None:
     session = conversation_of_two(mcode, peer)
-    before = words(mcode, session)
+    before, shown, row = words(mcode, session), rows_of(mcode, session), session_of(mcode, session)
     mcode.run("sessions", "edit-last", session, "other", env={"MCODE_FAULT": point}).check(KILLED)
+    if second is not None:  # and who gives it back is killed amid that
+        mcode.run("recover", env={"MCODE_FAULT": second})
     mcode.run("recover").check()
+    assert words(mcode, session) == before
+    assert rows_of(mcode, session) == shown
+    assert session_of(mcode, session) == row
+    assert mcode.query("SELECT * FROM operations") == []
+    assert mcode.query("SELECT * FROM session_locks") == []
+    mcode.run("sessions", "verify", session).check()
+    peer.script(say("better"))
+    mcode.run("sessions", "edit-last", session, "other").check()
+    assert words(mcode, session) == ["first prompt", "I look.", "first answer", "other", "better"]
+
+
+def test_edit_last_whose_turn_was_admitted_is_final(mcode: Mcode, peer: Peer) -> None:
+    session = conversation_of_two(mcode, peer)
+    before = words(mcode, session)
+    env = {"MCODE_FAULT": "after-admission"}
+    mcode.run("sessions", "edit-last", session, "other", env=env).check(KILLED)
+    mcode.run("recover").check()
+    assert row_of(mcode, session)["status"] == "interrupted"
     assert words(mcode, session) == ["first prompt", "I look.", "first answer"]
+    assert mcode.query("SELECT * FROM operations") == []
     rewind(mcode, session, "--undo")
     assert words(mcode, session) == before
 
