@@ -24,6 +24,7 @@ from mcode_exec.errors import (
 from mcode_exec.executor.outcome import cancelled_before_turn
 from mcode_exec.executor.preparation import Prepared
 from mcode_exec.output.sink import Sink
+from mcode_exec.records.event import Notice
 from mcode_exec.records.invocation import Invocation
 from mcode_exec.records.result import Result
 from mcode_exec.records.turn import (
@@ -39,6 +40,7 @@ from mcode_exec.records.turn import (
 from mcode_exec.sessions import finding, making
 from mcode_exec.store import turn_rows
 from mcode_exec.turns.admission import admit
+from mcode_exec.turns.lease import is_held
 
 if TYPE_CHECKING:
     from mcode_exec.executor.runtime import Runtime
@@ -69,6 +71,7 @@ async def submit(
     """
     request = prepared.request
     until_s = runtime.clock.monotonic_s() + invocation.wait_timeout_s
+    is_told = False
     while True:
         admission = await _ask(runtime, prepared, invocation, request, sink)
         if isinstance(admission, Accepted | Left):
@@ -94,6 +97,11 @@ async def submit(
                 f"request {request.request_id!r} is still running after {invocation.wait_timeout_s:g} s; "
                 "try again later",
             )
+        if not is_told:
+            is_told = True
+            who = "elsewhere" if admission.holder is None else f"already: {holder_line(admission.holder)}"
+            message = f"request {request.request_id!r} runs {who}; waiting for its result"
+            await sink.event(Notice(code="request.running", message=message))
         request = await _wait(runtime, admission, request, until_s)
         await _go_to(runtime, prepared, request.session_id)
 
@@ -158,7 +166,7 @@ async def _go_to(runtime: Runtime, prepared: Prepared, session_id: str) -> None:
 
 
 async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest, until_s: float) -> TurnRequest:
-    """Until the running attempt has ended, its process has died or it is time; the request to submit then."""
+    """Until the running attempt has ended, its process or its lease has, or it is time; the request to submit then."""
     receipt = admission.receipt
     assert receipt is not None
     while True:
@@ -167,7 +175,7 @@ async def _wait(runtime: Runtime, admission: Rejected, request: TurnRequest, unt
             lambda: (turn_rows.find_receipt(receipt.turn_id), turn_rows.find_lock(receipt.session_id))
         )
         is_over = now is None or now.settled_ms is not None or runtime.clock.monotonic_s() >= until_s
-        if is_over or lock is None or not runtime.owner.is_alive(lock.owner):
+        if is_over or lock is None or not is_held(lock, runtime.owner, runtime.clock):
             return structs.replace(request, session_id=receipt.session_id)
 
 

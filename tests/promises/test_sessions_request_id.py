@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.promises.test_recover import write
+from tests.promises.test_when_busy import wait_until
 from tests.support.mcode import Mcode, git, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import Gate, call, gated, hang, say, status
@@ -146,6 +148,23 @@ def test_who_waits_for_a_request_takes_it_on_when_its_process_dies(mcode: Mcode,
     first.finish()
     result = second.finish().check().result
     assert (result["attempt"], result["output"], result["replayed"]) == (2, "taken on", False)
+
+
+def test_a_stopped_process_is_waited_for_until_its_lease_runs_out(mcode: Mcode, peer: Peer) -> None:
+    peer.script(hang(), say("taken on"))
+    first = mcode.start("exec", "x", "--request-id", "r1")
+    peer.wait_for(1)
+    os.kill(first.pid, signal.SIGSTOP)
+    second = mcode.start("exec", "x", "--request-id", "r1", "--output-format", "json")
+    wait_until(lambda: b"request 'r1' runs already" in second.err, "nothing is told")
+    assert second.process.poll() is None
+    # half an hour passes
+    write(mcode, "UPDATE session_locks SET expires_boot_ms = 0, expires_ms = 0")
+    run = second.finish().check()
+    assert (run.result["attempt"], run.result["output"]) == (2, "taken on")
+    assert run.err.count("request 'r1' runs already") == 1
+    os.kill(first.pid, signal.SIGCONT)
+    first.finish().check(75)
 
 
 def test_a_stopped_process_is_still_waited_for(mcode: Mcode, peer: Peer) -> None:

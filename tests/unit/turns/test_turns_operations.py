@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from mcode_exec.errors import LeaseLostError
-from mcode_exec.records.operation import Manifest, Operation
+from mcode_exec.errors import BusyError, LeaseLostError
+from mcode_exec.records.operation import Manifest, Operation, RewindPlan
 from mcode_exec.records.session import Project, Session
 from mcode_exec.records.turn import Accepted, Rejected
 from mcode_exec.sessions.making import new_session, project_of
@@ -18,6 +18,7 @@ from mcode_exec.store.message_rows import RawMessage
 from mcode_exec.turns import operations
 from mcode_exec.turns.admission import admit
 from mcode_exec.turns.deletion import delete_rows
+from mcode_exec.turns.maintenance import maintenance
 from mcode_exec.turns.owner import Owner
 from tests.unit.turns.turn_world import World, kill, request
 
@@ -68,6 +69,7 @@ class Making:
         return answered
 
 
+PLAN = RewindPlan(message_id="msg-user-v1-x", generation=2, snapshot="g1.jsonl")
 ROWS = [RawMessage(id=f"msg-{n}", turn_id="turn_x", role="user", created_ms=n, data=b"{}") for n in range(5)]
 
 
@@ -159,6 +161,48 @@ def test_rows_that_are_written_twice_are_there_once_and_in_their_order(making: M
     world.do(operations.put_rows(world.store, operation, 4, ROWS[3:]))
     rows = world.do(world.store.read(lambda: message_rows.raw_messages_up_to(operation.session_id, 99)))
     assert [one for one, _ in rows] == [row.id for row in ROWS]
+
+
+def test_a_rewind_that_is_held_keeps_all_out_but_its_turn(making: Making) -> None:
+    world, session_id = making.world, making.world.session().id
+    manifest = Manifest(at_ms=1, rewind=PLAN, held_for="turn_mine")
+    operation = world.do(operations.note(world.store, making.maker, session_id, manifest))
+    world.do(operations.hold(world.store, operation, lambda: None))
+    assert world.lock(session_id) is None
+
+    def ask(turn_id: str) -> object:
+        wanted = request(session_id, turn_id)
+        return world.do(admit(world.store, making.maker, wanted, world.clock))
+
+    refused = ask("turn_other")
+    assert isinstance(refused, Rejected)
+    assert refused.reason == "session-mutating"
+    with pytest.raises(BusyError):
+        world.do(_work(world, making.maker, session_id))
+    assert isinstance(ask("turn_mine"), Accepted)
+    assert making.found(session_id) is None
+
+
+def test_a_held_rewind_is_taken_back_by_its_process_alone(making: Making) -> None:
+    world, session_id = making.world, making.world.session().id
+    manifest = Manifest(at_ms=1, rewind=PLAN, held_for="turn_mine")
+    operation = world.do(operations.note(world.store, making.maker, session_id, manifest))
+    world.do(operations.hold(world.store, operation, lambda: None))
+
+    def take(owner: Owner, turn_id: str) -> Operation | None:
+        return world.do(operations.take_back_hold(world.store, owner, world.clock, session_id, turn_id))
+
+    assert take(world.owner(), "turn_mine") is None
+    assert take(making.maker, "turn_other") is None
+    assert take(making.maker, "turn_mine") is not None
+    lock = world.lock(session_id)
+    assert lock is not None
+    assert lock.kind == "maintenance"
+
+
+async def _work(world: World, owner: Owner, session_id: str) -> None:
+    async with maintenance(world.store, owner, session_id, world.clock):
+        raise AssertionError("it was let in")
 
 
 def test_the_manifest_goes_with_the_session(making: Making) -> None:
