@@ -21,7 +21,7 @@ _FORMATS: dict[str, OutputFormat] = {
 
 
 #: commands that end with a result
-_RUNNING = (("exec",), ("retry",), ("steer",), ("sessions", "btw"))
+ENDING_WITH_A_RESULT = (("exec",), ("retry",), ("steer",), ("sessions", "btw"), ("sessions", "edit-last"))
 
 
 class Wanted(NamedTuple):
@@ -36,7 +36,7 @@ class Wanted(NamedTuple):
 def scan(argv: Sequence[str]) -> Wanted:
     """Read the few flags that matter before parsing; the last one wins, as in click."""
     flags = list(argv[: argv.index("--")]) if "--" in argv else list(argv)
-    if tuple(flags[:1]) not in _RUNNING and tuple(flags[:2]) not in _RUNNING:
+    if tuple(flags[:1]) not in ENDING_WITH_A_RESULT and tuple(flags[:2]) not in ENDING_WITH_A_RESULT:
         return Wanted(verbose="-v" in flags)
     named = _last_value(flags, "--output-format")
     writes = "--dry-run" not in flags and "--inspect" not in flags

@@ -45,6 +45,7 @@ RUNNING = (
     ("queue", "drain"),
     ("queue", "steer"),
     ("sessions", "btw"),
+    ("sessions", "edit-last"),
     ("jobs", "run"),
 )
 

@@ -211,6 +211,25 @@ def test_edit_last_of_a_session_without_a_prompt_is_refused(mcode: Mcode, peer: 
     assert "no prompt that could be taken back" in run.err
 
 
+def test_edit_last_answers_a_usage_error_with_a_result(mcode: Mcode) -> None:
+    run = mcode.run("sessions", "edit-last", "nope", "again", *JSON).check(2)
+    assert run.result["error"]["code"] == "turn_invalid_input"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_edit_last_that_is_stopped_ends_with_its_result(
+    mcode: Mcode, peer: Peer, stop: signal.Signals
+) -> None:
+    session = conversation_of_two(mcode, peer)
+    calls = len(peer.calls)
+    peer.script(hang())
+    running = mcode.start("sessions", "edit-last", session, "other", *JSON)
+    peer.wait_for(calls + 1)
+    running.send(stop)
+    run = running.finish().check(-stop)
+    assert run.result["status"] == "cancelled"
+
+
 def test_a_deleted_session_takes_its_snapshots_along(mcode: Mcode, peer: Peer) -> None:
     session = conversation_of_two(mcode, peer)
     directory = mcode.session_dir(session)

@@ -8,6 +8,7 @@ import pty
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 import click
 import pytest
 
-from mcode_exec.cli.argv_scan import Wanted, scan
+from mcode_exec.cli.argv_scan import ENDING_WITH_A_RESULT, Wanted, scan
 from mcode_exec.cli.exec_command import command, to_invocation
+from mcode_exec.cli.group import group
+from mcode_exec.cli.main import RUNNING
 from mcode_exec.errors import McodeError
 from mcode_exec.records.invocation import Invocation
 
@@ -380,3 +383,25 @@ def test_the_schema_holds_for_what_is_printed(what: str) -> None:
         )  # fmt: skip
         for line in done.stdout.splitlines():
             validator.validate(json.loads(line))
+
+
+def _commands(group: click.Group, *path: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    with click.Context(group) as ctx:
+        for name in group.list_commands(ctx):
+            command = group.get_command(ctx, name)
+            assert command is not None
+            if isinstance(command, click.Group):
+                yield from _commands(command, *path, name)
+            else:
+                yield (*path, name), command
+
+
+def test_every_command_that_writes_a_result_is_known_before_its_line_is_parsed() -> None:
+    with_result = {
+        path
+        for path, command in _commands(group)
+        if any("--result" in parameter.opts for parameter in command.params)
+    }
+    assert ("exec",) in with_result
+    assert set(ENDING_WITH_A_RESULT) == with_result
+    assert with_result <= set(RUNNING)
