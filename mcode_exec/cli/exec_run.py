@@ -45,8 +45,6 @@ _LAST_GRACE_S = 4.8
 _LAST_WORD_S = 4.4
 #: main.py turned the collector off: a short run ends before it is needed
 _NO_COLLECTOR_S = 0.5
-#: how long forgetting what is too old may take once the result is out
-_CLEAN_S = 2.0
 #: how long closing store and connections may take once the result is out
 _CLOSE_S = 2.0
 
@@ -123,13 +121,9 @@ class Execution:
         """Forget some of what is kept for a time only; it changes nothing of the run."""
         if self._runtime is None or final.turn_id is None or self._scope.is_tripped:
             return
-        from mcode_exec.executor.change_retention import clean_after_run
+        from mcode_exec.executor.change_retention import clean_quietly
 
-        try:
-            await asyncio.wait_for(clean_after_run(self._runtime), _CLEAN_S)
-        except Exception as error:  # the result is out: only those who ask hear of it
-            if self._invocation.verbose:
-                self._sink.say(f"while cleaning: {type(error).__name__}: {error}")
+        await clean_quietly(self._runtime, self._sink.say if self._invocation.verbose else None)
 
     async def _drain(self, final: Result) -> None:
         """`--drain`: what waits behind the turn, once its result is out; it changes nothing of that."""

@@ -18,6 +18,7 @@ from mcode_exec.cli.exec_command import to_invocation
 from mcode_exec.cli.exec_flags import values_of_absent
 from mcode_exec.cli.signals import die_by
 from mcode_exec.errors import McodeError, OutputWriteFailedError
+from mcode_exec.executor.change_retention import clean_quietly
 from mcode_exec.executor.runtime import Runtime
 from mcode_exec.output.sinks import SinkOptions, open_sink
 from mcode_exec.output.writer import Writer
@@ -87,6 +88,8 @@ async def _main(
         worker.runtime = await Runtime.open(invocation)
         try:
             code = await work(worker)
+            if not scope.is_tripped:
+                await clean_quietly(worker.runtime, sink.say if invocation.verbose else None)
         finally:
             await asyncio.wait_for(worker.runtime.close(), _CLOSE_S)
     except McodeError as error:

@@ -7,8 +7,10 @@ one batch, once its result is out; `prune_changes` cleans all.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mcode_exec import paths
@@ -25,6 +27,8 @@ BATCH = 250
 #: what is kept of workspaces is looked at so often, and so many of them at a time
 _LOOK_S = 3600.0
 _WORKSPACES = 8
+#: how long the end of a process waits for its batch
+_CLEAN_S = 2.0
 _UNUSED_S = change_rows.KEPT_MS / 1000
 
 
@@ -65,6 +69,15 @@ async def prune_changes(runtime: Runtime) -> int:
         removed += batch
     await _clean_workspaces(runtime, most=100_000)
     return removed
+
+
+async def clean_quietly(runtime: Runtime, say: Callable[[str], None] | None) -> None:
+    """`clean_after_run` behind results that are out: it takes 2 s at most, and nothing is raised.  `say`: trouble."""
+    try:
+        await asyncio.wait_for(clean_after_run(runtime), _CLEAN_S)
+    except Exception as error:  # nothing of what was run: only those who ask hear of it
+        if say is not None:
+            say(f"while cleaning: {type(error).__name__}: {error}")
 
 
 async def clean_after_run(runtime: Runtime) -> None:

@@ -233,13 +233,6 @@ def claim_item(item_id: str, **claim: Any) -> bool:
     return bool(_CLAIM.count(item_id, claim))
 
 
-def extend_claim(item_id: str, token: str, expires_ms: int, expires_boot_ms: int) -> bool:
-    query = QueueItems.update(claim_expires_ms=expires_ms, claim_expires_boot_ms=expires_boot_ms).where(
-        (QueueItems.id == item_id) & (QueueItems.claim_token == token)
-    )
-    return bool(query.execute())
-
-
 _DELETE_ITEM = Statement(lambda item_id: QueueItems.delete().where(QueueItems.id == item_id), str)
 _DELETE_BY_TURN = Statement(lambda turn_id: QueueItems.delete().where(QueueItems.turn_id == turn_id), str)
 

@@ -193,6 +193,13 @@ def test_what_is_older_than_seven_days_goes_in_batches_and_says_so(mcode: Mcode,
     assert "7 days" in mcode.run("sessions", "diff", session).check().err
 
 
+def test_a_drain_forgets_a_batch_too(mcode: Mcode, peer: Peer) -> None:
+    session = turn(mcode, peer, "echo x > x.txt")["sessionId"]
+    age(mcode, session, 8 * DAY_MS)
+    mcode.run("queue", "drain", "--all").check()
+    assert mcode.query("SELECT count(*) AS n FROM turn_changes") == [{"n": 51}]
+
+
 def test_who_watches_hears_of_changed_files(mcode: Mcode, peer: Peer) -> None:
     watching = mcode.start("sessions", "watch", "--all", "--output-format", "jsonl")
 

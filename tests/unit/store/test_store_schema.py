@@ -222,7 +222,6 @@ def queue_queries() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "place counted", lambda: queue_rows.place_of("s", 5)
     yield "item changed", lambda: queue_rows.update_item("qi", position=5)
     yield "claim", lambda: queue_rows.claim_item("qi", claim_owner="o")
-    yield "claim extended", lambda: queue_rows.extend_claim("qi", "c", 5, 5)
     yield "item deleted", lambda: queue_rows.delete_item("qi")
     yield "delivered by turn", lambda: queue_rows.delete_by_turn("t")
     yield "delivered cleared", lambda: queue_rows.delete_delivered("s")
