@@ -71,6 +71,11 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
+def _is_plain(number: str) -> bool:
+    """Whether it is written in the digits that people mean: Python's own readers take 1_0, blanks and other scripts."""
+    return number.isascii() and "_" not in number and number == number.strip()
+
+
 class Money(click.ParamType):  # type: ignore[type-arg]
     """US dollars, exact."""
 
@@ -80,7 +85,7 @@ class Money(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, Decimal):
             return value
         try:
-            amount = Decimal(value)
+            amount = Decimal(value if _is_plain(value) else "no number")
         except InvalidOperation:
             self.fail(f"{value!r} is no amount of US dollars such as 0.50.", param, ctx)
         if not amount.is_finite():
@@ -95,7 +100,7 @@ class Count(click.IntRange):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         try:
-            int(value)
+            int(value if isinstance(value, int) or _is_plain(value) else "no number")
         except ValueError:
             self.fail(f"{value!r} is no whole number.", param, ctx)
         return super().convert(value, param, ctx)

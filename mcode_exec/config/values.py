@@ -138,6 +138,7 @@ def base_url(value: object) -> str:
     rest = url.partition("://")[2]
     if "@" in rest.partition("/")[0]:
         raise WrongValueError('holds a user name or password; send them as a header instead ("headers")')
+    _check_ascii_host(rest)
     if not url.isascii() or not url.isprintable() or " " in url or "?" in rest or "#" in rest:
         raise WrongValueError(
             'must be a plain URL: no blanks, no "?" and no "#" (query parameters go to "query")'
@@ -147,6 +148,7 @@ def base_url(value: object) -> str:
 
 def catalogue_url(value: object) -> str:
     url = _http_address(value, "https://models.dev/api.json")
+    _check_ascii_host(url.partition("://")[2])
     if not url.isascii() or not url.isprintable() or " " in url or "#" in url or "@" in url:
         raise WrongValueError('must be a plain URL: no blanks, no user name or password, and no "#"')
     return url
@@ -155,6 +157,7 @@ def catalogue_url(value: object) -> str:
 def _http_address(value: object, example: str) -> str:
     url = text(value)
     scheme, separator, rest = url.partition("://")
+    scheme = scheme.lower()  # source: RFC 3986 §3.1
     if scheme not in ("http", "https") or not separator or not rest.split("/")[0]:
         shown = "" if "@" in url else f", not {_shown(value)}"  # a name and password may stand before an @
         raise WrongValueError(f"must be a URL such as {example}{shown}")
@@ -167,7 +170,21 @@ def _http_address(value: object, example: str) -> str:
         raise WrongValueError(
             f"must be a URL with a host, such as {example}; an IPv6 address stands in brackets: http://[::1]:8080"
         )
-    return url
+    return f"{scheme}://{rest}"
+
+
+def _check_ascii_host(rest: str) -> None:
+    """Refuse a host in other letters with its form in DNS; `rest` stands behind the scheme."""
+    host = rest.partition("/")[0]
+    if host.isascii() or not host.isprintable():
+        return
+    try:
+        meant = f" (such as {host.encode('idna').decode()})"
+    except UnicodeError:
+        meant = ""
+    raise WrongValueError(
+        f"names its host in letters that DNS does not have; write it in its xn-- form{meant}"
+    )
 
 
 def key_reference(value: object) -> str:

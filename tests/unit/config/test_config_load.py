@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mcode_exec import config
-from mcode_exec.config import Config
+from mcode_exec.config import Config, values
 from mcode_exec.config.lines import key_lines
 from mcode_exec.errors import ConfigError
 
@@ -280,6 +280,7 @@ def test_a_named_file_must_exist(place: Place) -> None:
             ':2: "providers.x.models.y.cost.over_200k.output" is missing: a price has input and output.',
         ),
         ("[providers.x]\nbase_url = 'file:///etc'", "must be a URL such as"),
+        ("[providers.x]\nbase_url = 'http://bücher.example/v1'", "(such as xn--bcher-kva.example)"),
         ("[providers.x]\napi_key_command = 'pass show x'", 'must be a list of strings, such as ["a", "b"]'),
         (
             "[providers.x]\napi_key = '${A}'\napi_key_file = 'f'",
@@ -451,3 +452,7 @@ def test_an_agents_prompt_is_read_from_its_file(place: Place) -> None:
     (place.user_file.parent / "r.md").write_bytes(b"\xef\xbb\xbfbe r")
     assert config.agent_prompt(read.agents["r"]) == "be r"
     assert config.agent_prompt(read.agents["s"]) == "be s"
+
+
+def test_a_scheme_is_read_in_any_case() -> None:
+    assert values.base_url("HTTPS://llm.example/v1") == "https://llm.example/v1"
