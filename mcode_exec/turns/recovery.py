@@ -91,6 +91,8 @@ class _Left(Struct, frozen=True, kw_only=True):
     removals: list[str]
     expired: list[QueueItem]
     signals: list[TurnSignal]
+    #: words that somebody still waits with, as it seems: an item that leaves in this recovery takes its own along
+    heard: list[TurnSignal]
     #: sessions whose deleter is gone
     deleting: list[str]
     #: sessions whose maker is gone
@@ -151,6 +153,8 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
             deletion=_last(deleters, place.deletion, lambda row: row[0]),
             operation=_last(makers, place.operation, lambda row: row[0]),
         )
+    unheard = [signal for _, signal in signals if _is_unheard(signal, now_ms)]
+    known = {signal.id for signal in unheard}
     return _Left(
         locks=[lock for lock in locks if is_dead(lock.owner)],
         orphans=orphans,
@@ -159,7 +163,8 @@ def _look(owner: Owner, clock: Clock, place: Place) -> _Left:
         drainers=[(session_id, drainer) for session_id, drainer, _ in drainers if is_dead(drainer)],
         removals=[item_id for item_id, waiter in removals if is_dead(waiter)],
         expired=expired,
-        signals=[signal for _, signal in signals if _is_unheard(signal, now_ms)],
+        signals=unheard,
+        heard=[signal for _, signal in signals if signal.id not in known],
         deleting=[one for one, deleter in deleters if is_dead(deleter)],
         making=[one for one, maker in makers if is_dead(maker)],
         then=then,
@@ -197,7 +202,7 @@ def _settle_all(left: _Left, owner: Owner, clock: Clock, sessions_dir: str) -> R
         claims=claims,
         places=places,
         expired=len(left.expired),
-        signals=sum(_forget(signal, now_ms, sessions_dir) for signal in left.signals),
+        signals=sum(_forget(signal, now_ms, sessions_dir) for signal in (*left.signals, *left.heard)),
         then=left.then,
     )
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mcode_exec.records.queue import ITEM_TTL_S
+from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Ending
-from mcode_exec.store import queue_rows, queue_state_rows, turn_rows
+from mcode_exec.store import queue_rows, queue_state_rows, signal_rows, turn_rows
 from mcode_exec.turns.owner import Owner
 from mcode_exec.turns.recovery import Recovered
 from tests.unit.turns.line_world import COMPLETED, LineWorld, accepted
@@ -159,6 +161,29 @@ def test_expired_items_leave_and_their_waiters_learn_it(world: LineWorld, us: Ow
     removal = world.read(lambda: queue_state_rows.find_removal(place.id))
     assert removal is not None
     assert removal.reason == "expired"
+
+
+def test_an_old_abort_goes_with_the_item_that_it_was_for(world: LineWorld, us: Owner, session: str) -> None:
+    item = world.add(us, session)
+    abort = TurnSignal(
+        id="sig_1",
+        session_id=session,
+        turn_id=item.turn_id,
+        kind="abort",
+        producer="p",
+        idempotency_key=None,
+        is_machine=False,
+        text="",
+        message_id=None,
+        state="pending",
+        created_ms=world.clock.now_ms(),
+    )
+    world.write(lambda: signal_rows.insert_signal(abort))
+    world.clock.advance(ITEM_TTL_S)
+    found = world.recover(us)
+    assert (found.expired, found.signals) == (1, 1)
+    assert [signal.state for signal in world.signals(session)] == ["dropped"]
+    assert world.recover(us) == Recovered()
 
 
 def test_what_was_left_for_a_waiter_goes_with_it(world: LineWorld, us: Owner, session: str) -> None:
