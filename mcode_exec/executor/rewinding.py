@@ -24,9 +24,9 @@ from mcode_exec.records.operation import Manifest, Operation, RewindPlan
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor, secret_values
 from mcode_exec.sessions import finding, rewinding
-from mcode_exec.sessions.commit import Projection, finish_rows
 from mcode_exec.sessions.generations import GenerationMissingError
 from mcode_exec.sessions.layout import HistoryPaths, history_paths
+from mcode_exec.sessions.record_rows import RecordRows, finish_rows
 from mcode_exec.sessions.rewinding import Rewound
 from mcode_exec.store import change_rows, message_rows, session_rows, turn_rows
 from mcode_exec.turns import operations
@@ -290,10 +290,10 @@ async def _agree(
     records = [line.record for line in loaded.lines]
     if plan.is_undo:
         moved = await store.on_thread(lambda: _brought_back(paths, session.id, plan, records))
-        projection = Projection(session.id, redactor)
+        rows = RecordRows(session.id, redactor)
         for start in range(0, len(moved), _BATCH):
             part = moved[start : start + _BATCH]
-            await operations.change(store, operation, partial(projection.write, part))
+            await operations.change(store, operation, partial(rows.write, part))
             fault("after-rewind-rows")
     else:
         row = await store.read(lambda: message_rows.row_of(session.id, plan.message_id))

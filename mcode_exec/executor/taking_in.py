@@ -28,7 +28,8 @@ from mcode_exec.redaction import Redactor
 from mcode_exec.sessions import making, receiving
 from mcode_exec.sessions.attachments import Attachments
 from mcode_exec.sessions.layout import HistoryPaths, allot_dir, history_paths
-from mcode_exec.sessions.receiving import HistoryWriter, RowWriter, Written
+from mcode_exec.sessions.receiving import HistoryWriter, Written
+from mcode_exec.sessions.record_rows import RecordRows
 from mcode_exec.sessions.removing import remove_files
 from mcode_exec.sessions.titles import MAX_TITLE, is_default_title
 from mcode_exec.store import import_rows, session_rows
@@ -185,7 +186,7 @@ class TakingIn:
         import_rows.put_import(row)
 
     async def _write_rows(self, session_id: str, writer: HistoryWriter, *, skips: int) -> None:
-        rows = RowWriter(session_id, self._redactor)
+        rows = RecordRows(session_id, self._redactor)
         records: Iterator[HistoryRecord] = (
             iter(writer.held) if writer.held is not None else writer.read_again()
         )

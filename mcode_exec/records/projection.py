@@ -1,13 +1,13 @@
 """From records to what is shown: display messages and outward events.
 
-`display_of` and `with_result` make display messages from history records;
+`display_of` and `with_results` make display messages from history records;
 `EventProjector` makes events from frames (live) and from display messages (on
 resync): the same items with the same ids either way, each completed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import structs
 
@@ -108,11 +108,11 @@ def display_of(record: HistoryRecord, session_id: str, parent_id: str | None = N
     )
 
 
-def with_result(message: DisplayMessage, result: ToolResultBlock) -> DisplayMessage:
-    """`message` with the part of the call that `result` answers completed."""
+def with_results(message: DisplayMessage, results: Mapping[str, ToolResultBlock]) -> DisplayMessage:
+    """`message` with the parts of those calls completed that `results`, by call id, answer."""
     parts = tuple(
-        structs.replace(part, state=_state_of(part, result))
-        if isinstance(part, ToolPart) and part.call_id == result.call_id
+        structs.replace(part, state=_state_of(part, results[part.call_id]))
+        if isinstance(part, ToolPart) and part.call_id in results
         else part
         for part in message.parts
     )

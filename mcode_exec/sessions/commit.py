@@ -1,33 +1,28 @@
 """The one door through which a turn's facts become permanent.
 
-History first (fsync), then the frame, rows after, all only while the lease
-token still signs the session's lock.  Rows are projections of history records, secrets masked:
-`finish_rows` makes those that a crash left unwritten, with the same functions.
-A commit that was cancelled goes on to its end; the next one waits for it.
+History first (fsync), then the frame, rows after (sessions.record_rows), all
+only while the lease token still signs the session's lock.  A commit that was
+cancelled goes on to its end; the next one waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from contextlib import suppress
 
 from msgspec import Struct
 
 from mcode_exec.clock import Clock
 from mcode_exec.errors import LeaseLostError
 from mcode_exec.faults import fault
-from mcode_exec.records.history import HistoryRecord, ToolResultBlock
-from mcode_exec.records.message import DisplayMessage
-from mcode_exec.records.projection import display_of, with_result
+from mcode_exec.records.history import HistoryRecord
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.usage import Usage
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.history import CanonicalHistory
-from mcode_exec.sessions.lines import Line
-from mcode_exec.sessions.masking import masked
+from mcode_exec.sessions.record_rows import RecordRows
 from mcode_exec.sessions.stream import SessionStream
-from mcode_exec.sessions.transcript import calls_of
-from mcode_exec.store import message_rows, queue_rows, session_rows, signal_rows, turn_rows
+from mcode_exec.store import message_rows, session_rows, signal_rows, turn_rows
 from mcode_exec.store.database import Patience, Store
 
 
@@ -38,6 +33,22 @@ class FailedAttempt(Struct, frozen=True, kw_only=True):
     model_id: str
     usage: Usage
     cost_usd: str | None
+
+
+class _Unwritten(Struct, frozen=True, kw_only=True):
+    """A committed record whose rows are still to be written."""
+
+    record: HistoryRecord
+    failed: tuple[FailedAttempt, ...]
+    prefix_body: bytes | None
+    #: size of the history with it
+    size: int
+
+
+#: A result makes the row of its message be written anew.  Of an answer with many calls results are put off until
+#: they are a quarter of those that stand there, for as long at most: else the work grew with the square of the calls.
+_QUARTER = 4
+_PUT_OFF_S = 0.2
 
 
 class CommitDoor:
@@ -65,19 +76,21 @@ class CommitDoor:
         self._turn_id = turn_id
         self._token = lease_token
         self._agent = agent
-        self._redactor = redactor
         self._clock = clock
         #: commits are strictly one after the other, a cancelled one included
         self._turnstile = asyncio.Lock()
-        #: message that holds each open call, by call id
-        self._open_calls: dict[str, str] = {}
-        self._last_user_id: str | None = None
+        self._record_rows = RecordRows(session_id, redactor)
+        #: committed, in their order
+        self._unwritten: list[_Unwritten] = []
+        #: results of the newest message that have their rows
+        self._results_written = 0
         #: the failure that closed the door; every later commit meets it again
         self._broken: Exception | None = None
         #: what others had said to the turn when the newest record was committed, taken or not
         self.steers: tuple[TurnSignal, ...] = ()
-        #: rows of the newest record, while they are being written
-        self._rows: asyncio.Task[None] | None = None
+        #: what is writing rows now, and what will if no commit comes before
+        self._writing: asyncio.Task[None] | None = None
+        self._put_off: asyncio.Task[None] | None = None
 
     @property
     def records(self) -> list[HistoryRecord]:
@@ -93,7 +106,7 @@ class CommitDoor:
     ) -> None:
         """Make `record` permanent: when this returns it is in history and on the stream.
 
-        Its rows follow while the turn goes on; the next commit, and `settle`, wait
+        Its rows follow while the turn goes on; a later commit, and `settle`, wait
         for them and raise what went wrong with them.
         Raises: LeaseLostError; StoreFailedError; StoreBusyError when rows could not be
             written (history has the record: the next open finishes them).
@@ -118,27 +131,47 @@ class CommitDoor:
                 raise
             size = self._history.size
             self._stream.publish_committed(record)
-            self._rows = asyncio.ensure_future(self._write(record, failed, prefix_body, size))
-
-    async def _write(
-        self,
-        record: HistoryRecord,
-        failed: tuple[FailedAttempt, ...],
-        prefix_body: bytes | None,
-        size: int,
-    ) -> None:
-        try:
-            await self._store.write(
-                lambda: self._write_rows(record, failed, prefix_body, size), self._patience
+            is_result = record.message.role == "tool"
+            if not is_result:
+                self._results_written = 0
+            self._unwritten.append(
+                _Unwritten(record=record, failed=failed, prefix_body=prefix_body, size=size)
             )
+            if is_result and len(self._unwritten) * _QUARTER < self._results_written:
+                if self._put_off is None:
+                    self._put_off = asyncio.ensure_future(self._write_later())
+            else:
+                self._begin_writing()
+
+    async def _write_later(self) -> None:
+        await asyncio.sleep(_PUT_OFF_S)
+        async with self._turnstile:
+            with suppress(Exception):  # it is raised to whoever commits or settles next
+                await self._rows_written()
+            self._begin_writing()
+
+    def _begin_writing(self) -> None:
+        """Write what has no rows yet; inside the turnstile, when nothing is being written."""
+        if self._put_off is not None and self._put_off is not asyncio.current_task():
+            self._put_off.cancel()
+        self._put_off = None
+        batch, self._unwritten = self._unwritten, []
+        if batch and self._broken is None:
+            self._writing = asyncio.ensure_future(self._write(batch))
+
+    async def _write(self, batch: list[_Unwritten]) -> None:
+        try:
+            await self._store.write(lambda: self._write_rows(batch), self._patience)
             fault("after-rows")
         except Exception as error:  # raised to whoever commits or settles next
             self._broken = error
+        else:
+            self._results_written += sum(one.record.message.role == "tool" for one in batch)
 
     async def _rows_written(self) -> None:
-        if self._rows is not None:
-            await asyncio.wait([self._rows])
-            self._rows = None
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+            self._writing = None
         if self._broken is not None:
             raise self._broken
 
@@ -151,21 +184,16 @@ class CommitDoor:
         check_lease(self._session_id, self._token)
         self.steers = tuple(signal_rows.pending(self._turn_id, "steer"))
 
-    def _write_rows(
-        self,
-        record: HistoryRecord,
-        failed: tuple[FailedAttempt, ...],
-        prefix_body: bytes | None,
-        size: int,
-    ) -> None:
+    def _write_rows(self, batch: list[_Unwritten]) -> None:
         check_lease(self._session_id, self._token)
-        if prefix_body is not None and record.prefix is not None:
-            message_rows.put_prefix(record.prefix, prefix_body)
-        write_record_rows(record, self._session_id, self._open_calls, self._last_user_id, self._redactor)
-        if record.message.role == "user":
-            self._last_user_id = record.id
-        for attempt in failed:
-            self._add_failed(record.id, attempt)
+        for one in batch:
+            if one.prefix_body is not None and one.record.prefix is not None:
+                message_rows.put_prefix(one.record.prefix, one.prefix_body)
+        self._record_rows.write(one.record for one in batch)
+        for one in batch:
+            for attempt in one.failed:
+                self._add_failed(one.record.id, attempt)
+        size = batch[-1].size
         session_rows.update_session(self._session_id, history_bytes=size, updated_ms=self._clock.now_ms())
 
     async def add_failed_attempts(self, message_id: str, failed: tuple[FailedAttempt, ...]) -> None:
@@ -199,97 +227,11 @@ class CommitDoor:
         """
         async with self._turnstile:
             await self._rows_written()
+            self._begin_writing()
+            await self._rows_written()
 
 
 def check_lease(session_id: str, token: str) -> None:
     """Raise LeaseLostError if a session is not held under `token` any more; inside a transaction."""
     if not turn_rows.holds_lock(session_id, token):
         raise LeaseLostError(f"the lease of session {session_id} was lost; nothing more was written")
-
-
-def write_record_rows(
-    record: HistoryRecord,
-    session_id: str,
-    open_calls: dict[str, str],
-    parent_id: str | None,
-    redactor: Redactor,
-) -> None:
-    """The rows of one record; inside a write transaction.  Writing them twice changes nothing.
-
-    `open_calls` maps call ids to the message that holds them; it is kept up here.
-    """
-    if record.message.role == "tool":
-        for block in record.message.content:
-            if isinstance(block, ToolResultBlock):
-                _complete_call(session_id, block, open_calls, redactor)
-        return
-    # a prompt that is said again may be its own newest user message
-    message = display_of(record, session_id, None if parent_id == record.id else parent_id)
-    if message is None:
-        return
-    message_rows.put_message(masked(message, redactor))
-    for call in calls_of(record.message):
-        open_calls[call.id] = record.id
-    if record.copied_from is not None:
-        return  # it was said, and paid for, in another session
-    if record.message.role == "user":
-        # What brought these words here has done its work: the queue's item, or the steer.
-        queue_rows.delete_by_turn(record.turn_id)
-        signal_rows.consume_message(record.id, record.at_ms)
-    meta = record.meta
-    if meta is not None and meta.usage is not None and meta.provider_id and meta.model_id:
-        message_rows.add_usage(
-            session_id=session_id,
-            turn_id=record.turn_id,
-            message_id=record.id,
-            provider_id=meta.provider_id,
-            model_id=meta.model_id,
-            agent=meta.agent,
-            kind="answer",
-            usage=meta.usage,
-            cost_usd=meta.cost_usd,
-            at_ms=record.at_ms,
-        )
-
-
-def _complete_call(
-    session_id: str, result: ToolResultBlock, open_calls: dict[str, str], redactor: Redactor
-) -> None:
-    message_id = open_calls.get(result.call_id)
-    if message_id is not None:
-        found = message_rows.find_message(session_id, message_id)
-        message = found[1] if found else None
-    else:
-        # Recovery: the call's message was written by a process that is gone.
-        message = message_rows.last_message(session_id, "assistant")
-    if message is not None:
-        message_rows.put_message(masked(with_result(message, result), redactor))
-
-
-class Projection:
-    """Makes rows of records that stand in history already, in their order; masked like all others."""
-
-    def __init__(self, session_id: str, redactor: Redactor, parent: DisplayMessage | None = None) -> None:
-        """`parent` is the newest message of a person that has its row."""
-        self._session_id = session_id
-        self._redactor = redactor
-        self._parent_id = parent.id if parent else None
-        self._turn_id = parent.turn_id if parent else None
-        self._open_calls: dict[str, str] = {}
-
-    def write(self, records: Iterable[HistoryRecord]) -> None:
-        """The rows of the next records; inside a write transaction."""
-        for record in records:
-            if record.turn_id != self._turn_id:  # as at the door, which is one turn's
-                self._turn_id, self._parent_id = record.turn_id, None
-            write_record_rows(record, self._session_id, self._open_calls, self._parent_id, self._redactor)
-            if record.message.role == "user":
-                self._parent_id = record.id
-
-
-def finish_rows(lines: list[Line], session_id: str, history_bytes: int, redactor: Redactor) -> None:
-    """Write the rows that a crash left between history and store; inside a write transaction."""
-    parent = message_rows.last_message(session_id, "user")
-    projection = Projection(session_id, redactor, parent)
-    projection.write(line.record for line in lines)
-    session_rows.update_session(session_id, history_bytes=history_bytes)

@@ -30,7 +30,7 @@ from mcode_exec.records.history import (
 )
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.operation import Inheritance
-from mcode_exec.records.projection import display_of, with_result
+from mcode_exec.records.projection import display_of, with_results
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.files import make_dirs, read_file, sync_dir
@@ -327,6 +327,7 @@ class Copy:
             wanted.add(self._ids.message(source.at))
         shown, parent_id = "", None
         made: dict[str, DisplayMessage] = {}
+        results: dict[str, dict[str, ToolResultBlock]] = {}
         for number, record in enumerate(self.records):
             if record.message.role != "tool":
                 shown = record.id
@@ -339,7 +340,9 @@ class Copy:
             elif shown in made:
                 for block in record.message.content:
                     if isinstance(block, ToolResultBlock):
-                        made[shown] = with_result(made[shown], block)
+                        results.setdefault(shown, {})[block.call_id] = block
+        for shown, blocks in results.items():
+            made[shown] = with_results(made[shown], blocks)
         return {key: _raw(masked(message, redactor)) for key, message in made.items()}
 
     def take_files(self, paths: HistoryPaths, data_dir: str) -> None:

@@ -12,9 +12,10 @@ from mcode_exec.clock import Clock
 from mcode_exec.faults import fault
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
-from mcode_exec.sessions.commit import CommitDoor, check_lease, finish_rows
+from mcode_exec.sessions.commit import CommitDoor, check_lease
 from mcode_exec.sessions.history import CanonicalHistory, NeedsChangeError, open_history
 from mcode_exec.sessions.layout import history_paths
+from mcode_exec.sessions.record_rows import finish_rows
 from mcode_exec.sessions.stream import SessionStream
 from mcode_exec.sessions.transcript import missing_results
 from mcode_exec.store.database import Patience, Store

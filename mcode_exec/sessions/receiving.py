@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -25,11 +25,11 @@ from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.records.imported import ImportRow
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
-from mcode_exec.sessions.commit import write_record_rows
 from mcode_exec.sessions.files import make_dirs, replace_file, sync_dir
 from mcode_exec.sessions.history import FORMAT_VERSION
 from mcode_exec.sessions.layout import HistoryPaths
 from mcode_exec.sessions.lines import read_record
+from mcode_exec.sessions.record_rows import RecordRows
 from mcode_exec.store import import_rows, session_rows
 from mcode_exec.store.database import Store
 
@@ -239,32 +239,6 @@ def batches(records: Iterator[HistoryRecord]) -> Iterator[list[HistoryRecord]]:
         yield batch
 
 
-class RowWriter:
-    """Writes the rows of one session, batch after batch."""
-
-    def __init__(self, session_id: str, redactor: Redactor) -> None:
-        self._session_id = session_id
-        self._redactor = redactor
-        self._open_calls: dict[str, str] = {}
-        self._parent_id: str | None = None
-        self._turn_id: str | None = None
-
-    def write(self, records: Sequence[HistoryRecord], *, skips: int = 0) -> None:
-        """The rows of `records` but the first `skips`, which have theirs; inside a write transaction."""
-        for number, record in enumerate(records):
-            if record.turn_id != self._turn_id:
-                self._turn_id, self._parent_id = record.turn_id, None
-            if number >= skips:
-                write_record_rows(record, self._session_id, self._open_calls, self._parent_id, self._redactor)
-            if record.message.role == "user":
-                self._parent_id = record.id
-            # results follow their call at once: no other is asked for again
-            if record.message.role != "tool":
-                self._open_calls = {
-                    call: message for call, message in self._open_calls.items() if message == record.id
-                }
-
-
 async def receive_small(
     store: Store,
     session: Session,
@@ -279,7 +253,7 @@ async def receive_small(
         import_rows.delete_tombstone(session.id)
         import_rows.put_alias(row.source_id, session.id)
         import_rows.put_import(row)
-        RowWriter(session.id, redactor).write(records)
+        RecordRows(session.id, redactor).write(records)
 
     await store.write(transaction)
     fault("after-import-rows")

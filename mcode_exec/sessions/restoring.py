@@ -16,6 +16,7 @@ import binascii
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import msgspec
@@ -24,17 +25,16 @@ from msgspec import structs
 from mcode_exec.errors import StoreFailedError
 from mcode_exec.ids import copied_message_id, copied_turn_id
 from mcode_exec.records.export import ExportedSession, ExportedTurn
-from mcode_exec.records.history import HistoryRecord
 from mcode_exec.records.message import DisplayMessage
 from mcode_exec.records.session import Session, SessionKind, SessionStatus, Visibility
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.attachments import Attachments
-from mcode_exec.sessions.commit import write_record_rows
 from mcode_exec.sessions.files import replace_file
 from mcode_exec.sessions.history import FORMAT_VERSION, publish
 from mcode_exec.sessions.layout import HistoryPaths, allot_dir
 from mcode_exec.sessions.lines import serialise
 from mcode_exec.sessions.masking import masked
+from mcode_exec.sessions.record_rows import RecordRows
 from mcode_exec.store import export_rows, message_rows, session_rows
 from mcode_exec.store.database import Store
 
@@ -210,18 +210,9 @@ async def write_rows(store: Store, document: ExportedSession, history_bytes: int
         ),
     )
     await _each(store, document.messages, lambda message: _put_earlier(session_id, message, redactor))
-    open_calls: dict[str, str] = {}
-    #: turn, and its newest user message: what the door of a turn knows
-    parent: list[str | None] = [None, None]
-
-    def put_record(record: HistoryRecord) -> None:
-        if record.turn_id != parent[0]:
-            parent[:] = (record.turn_id, None)
-        write_record_rows(record, session_id, open_calls, parent[1], redactor)
-        if record.message.role == "user":
-            parent[1] = record.id
-
-    await _each(store, document.history, put_record)
+    rows = RecordRows(session_id, redactor)
+    for batch in _batches(document.history):
+        await store.write(partial(rows.write, batch))
     info = document.session
     visibility = _one_of(info.visibility, Visibility, "visible")
     origin = info.origin if info.origin != RESTORING else "local-runtime"

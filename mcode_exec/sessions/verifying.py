@@ -15,10 +15,10 @@ from mcode_exec.errors import StoreFailedError
 from mcode_exec.records.history import GenerationHeader, HistoryRecord
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
-from mcode_exec.sessions.commit import finish_rows
 from mcode_exec.sessions.files import make_dirs, read_file, replace_file
 from mcode_exec.sessions.layout import HistoryPaths
 from mcode_exec.sessions.lines import Line, parse, read_header, read_record, serialise, split_welded
+from mcode_exec.sessions.record_rows import finish_rows
 from mcode_exec.store.database import Store
 
 _BAD_LINES = "bad-lines-"

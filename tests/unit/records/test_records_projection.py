@@ -19,7 +19,7 @@ from mcode_exec.records.history import (
     ToolResultBlock,
 )
 from mcode_exec.records.message import DisplayMessage
-from mcode_exec.records.projection import EventProjector, display_of, with_result
+from mcode_exec.records.projection import EventProjector, display_of, with_results
 
 
 def answer(number: int, kinds: list[str]) -> HistoryRecord:
@@ -76,7 +76,7 @@ def stored(records: list[HistoryRecord]) -> list[DisplayMessage]:
         for block in record.message.content:
             assert isinstance(block, ToolResultBlock)
             for key, message in messages.items():
-                messages[key] = with_result(message, block)
+                messages[key] = with_results(message, {block.call_id: block})
     return list(messages.values())
 
 

@@ -21,7 +21,7 @@ from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.commit import CommitDoor, FailedAttempt
 from mcode_exec.sessions.opening import open_door
 from mcode_exec.sessions.stream import SessionStream
-from mcode_exec.store import message_rows
+from mcode_exec.store import message_rows, session_rows
 from mcode_exec.turns.admission import admit
 from tests.unit.sessions.history_records import answer, result, user
 from tests.unit.turns.turn_world import World, request
@@ -165,6 +165,54 @@ def test_a_committed_record_is_in_history_in_rows_and_on_the_stream(turn: Turn) 
         told.append(frame.record.id)
     assert told == [record.id for record in CONVERSATION]
     assert turn.world.find_session(turn.session.id).history_bytes == turn.history.size
+
+
+def test_results_of_many_calls_rewrite_their_row_a_few_times_and_are_all_there_in_the_end(turn: Turn) -> None:
+    """The row of a message grows with its results: rewritten for each, it cost the square of them."""
+    calls = [f"call_{number}" for number in range(400)]
+    revision = "SELECT MAX(revision) FROM messages"
+
+    async def all_at_once() -> None:
+        await turn.door.commit(user(1))
+        await turn.door.commit(answer(2, "look", *calls))
+        for number, call_id in enumerate(calls):
+            await turn.door.commit(result(3 + number, call_id, f"out of {call_id}"))
+
+    turn.world.do(all_at_once())
+    turn.world.do(turn.door.settle())
+    assert turn.sql(revision)[0][0] < 60
+    tools = [part.state for part in turn.messages()[1].parts if isinstance(part, ToolPart)]
+    assert [state.output for state in tools if isinstance(state, ToolCompleted)] == [
+        f"out of {call_id}" for call_id in calls
+    ]
+    assert turn.world.find_session(turn.session.id).history_bytes == turn.history.size
+
+
+def test_a_result_that_was_put_off_gets_its_row_though_no_other_comes(turn: Turn) -> None:
+    calls = [f"call_{number}" for number in range(40)]
+
+    async def but_one_and_wait() -> int:
+        await turn.door.commit(user(1))
+        await turn.door.commit(answer(2, "look", *calls))
+        for number, call_id in enumerate(calls[:-1]):
+            await turn.door.commit(result(3 + number, call_id))
+        deadline = asyncio.get_running_loop().time() + 30
+        while await turn.world.store.read(known_bytes) != turn.history.size:
+            assert asyncio.get_running_loop().time() < deadline, "its row never came"
+            await asyncio.sleep(0.02)
+        tools = [part for part in (await rows())[1].parts if isinstance(part, ToolPart)]
+        return sum(isinstance(part.state, ToolCompleted) for part in tools)
+
+    def known_bytes() -> int:
+        session = session_rows.find_session(turn.session.id)
+        assert session is not None
+        return session.history_bytes
+
+    async def rows() -> list[Any]:
+        found = await turn.world.store.read(lambda: message_rows.messages_after(turn.session.id, 0, 100))
+        return [message for _, message in found]
+
+    assert turn.world.do(but_one_and_wait()) == 39
 
 
 def test_without_the_lock_row_nothing_more_is_written_and_nothing_made_again(turn: Turn) -> None:

@@ -17,11 +17,11 @@ from mcode_exec.records.message import DisplayMessage, ToolError, ToolPart
 from mcode_exec.records.session import Session
 from mcode_exec.redaction import Redactor
 from mcode_exec.sessions.attachments import Attachments
-from mcode_exec.sessions.commit import finish_rows
 from mcode_exec.sessions.history import open_history
 from mcode_exec.sessions.inheriting import Copy, Source, read_source
 from mcode_exec.sessions.layout import HistoryPaths, history_paths
 from mcode_exec.sessions.lines import Line, parse
+from mcode_exec.sessions.record_rows import finish_rows
 from mcode_exec.sessions.transcript import transcript
 from mcode_exec.store import message_rows, session_rows
 from mcode_exec.store.message_rows import RawMessage

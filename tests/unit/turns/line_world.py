@@ -11,9 +11,9 @@ from mcode_exec.records.queue import Pause, QueueItem, QueuePayload
 from mcode_exec.records.signal import TurnSignal
 from mcode_exec.records.turn import Accepted, Admission, Ending
 from mcode_exec.redaction import Redactor
-from mcode_exec.sessions.commit import write_record_rows
 from mcode_exec.sessions.layout import history_paths
 from mcode_exec.sessions.lines import serialise
+from mcode_exec.sessions.record_rows import RecordRows
 from mcode_exec.store import queue_rows, queue_state_rows, session_rows, signal_rows, tables, turn_rows
 from mcode_exec.turns import claims, queue, steering
 from mcode_exec.turns.aborting import AbortTarget, request_abort
@@ -106,7 +106,7 @@ class LineWorld(World):
             with open(paths.messages, "ab") as file:
                 file.write(serialise(header, (record,)))
             return
-        self.write(lambda: write_record_rows(record, session_id, {}, None, Redactor(())))
+        self.write(lambda: RecordRows(session_id, Redactor(())).write([record]))
 
     def know_history(self, session_id: str) -> None:
         """The session's row knows all of its history file."""
