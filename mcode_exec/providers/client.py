@@ -327,8 +327,9 @@ async def _refusal(response: Response, call: _Call, limit_s: float, now_ms: int)
     loop = asyncio.get_running_loop()
     end_s = loop.time() + limit_s
     body = await response.read_at_most(_ERROR_BYTES, limit_s)
+    is_late = loop.time() >= end_s
     return failures.from_response(
-        response.status, response.headers, body, now_ms, is_late=loop.time() >= end_s
+        response.status, response.headers, body, now_ms, is_late=is_late, proxy=response.proxy
     )
 
 

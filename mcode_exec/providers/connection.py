@@ -29,7 +29,7 @@ _FINISH_S = 0.05
 
 
 class StaleConnectionError(Exception):
-    """A reused connection was closed before it answered."""
+    """A reused connection was closed, or given up by its server, before it answered."""
 
 
 class Response:
@@ -48,6 +48,12 @@ class Response:
 
             self._decoder = decoder_for(coding)
             self._coding = "" if self._decoder else coding
+
+    @property
+    def proxy(self) -> str:
+        """What a message calls the proxy that could read the request, and answer it itself; "" for none."""
+        origin = self._connection.origin
+        return str(origin.proxy) if origin.proxy and origin.scheme == "http" else ""
 
     async def read(self) -> bytes:
         """The next bytes of the body; b"" at its end.
@@ -136,6 +142,10 @@ class Connection:
         for _ in range(_MAX_INFORMATIONAL):
             event = await self._next_event()
             if isinstance(event, h11.Response):
+                if event.status_code == 408 and self.is_reused:
+                    # Said to a connection that idled, on its way when the request was sent (RFC 9110 15.5.9).
+                    self.abort()
+                    raise StaleConnectionError
                 self._has_head = True
                 return Response(self, event)
             if not isinstance(event, h11.InformationalResponse):

@@ -27,22 +27,32 @@ _SEARCHED = 64 * 1024
 
 
 def from_response(
-    status: int, headers: Headers, body: bytes, now_ms: int, *, is_late: bool = False
+    status: int, headers: Headers, body: bytes, now_ms: int, *, is_late: bool = False, proxy: str = ""
 ) -> ModelCallError:
-    """The failure that an HTTP answer of 400 or above means; the rest of its body did not come where `is_late`."""
+    """The failure that an HTTP answer of 400 or above means; the rest of its body did not come where `is_late`.
+
+    `proxy` is what a message calls the proxy that saw the request and may have answered itself.
+    """
     from mcode_exec.providers.error_classes import class_of
     from mcode_exec.providers.retry_hints import retry_after_ms
 
     hint = retry_after_ms(headers, now_ms)
     report, is_foreign = _read_body(body)
     code = class_of(status, report, is_foreign=is_foreign)
+    who = "the provider"
+    if proxy and is_foreign:
+        who += f", or {proxy},"
+        if (
+            status == 403
+        ):  # no word on the key: a proxy that lets nobody there refuses a tunnel by the same class
+            code = "LLM_BAD_RESPONSE"
     said = report.message or (
         _page(body) if is_foreign else shown(body) if body.strip() else _nothing(headers, is_late)
     )
     # 407 is never the provider's word: plain http leads through a proxy without a tunnel
-    message = f"the {'proxy' if status == 407 else 'provider'} answered {status}: {said}"
+    message = f"{'the proxy' if status == 407 else who} answered {status}: {said}"
     if code == "LLM_BAD_RESPONSE":
-        message = f"the provider answered {status} with a foreign body; is the base URL right? {shown(body)}"
+        message = f"{who} answered {status} with a foreign body; is the base URL right? {shown(body)}"
     elif status in (404, 405) and code == "LLM_BAD_REQUEST" and not report.codes:
         message += " (is the base URL right?)"
     return ModelCallError(

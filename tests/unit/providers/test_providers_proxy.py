@@ -148,7 +148,21 @@ def test_a_tunnel_is_given_by_a_head_with_bare_line_feeds_too() -> None:
     ("answer", "code", "said"),
     [
         (http(b"", status="407 Auth"), "LLM_AUTH_ERROR", "(from HTTP_PROXY) answered 407"),
-        (http(b"<html>gone</html>", status="502 Bad"), "LLM_UPSTREAM_ERROR", "502"),
+        (
+            http(b"<html>gone</html>", status="502 Bad"),
+            "LLM_UPSTREAM_ERROR",
+            "(from HTTP_PROXY), answered 502",
+        ),
+        (
+            http(b"<html>no way out</html>", status="403 No"),
+            "LLM_BAD_RESPONSE",
+            "(from HTTP_PROXY), answered 403",
+        ),
+        (
+            http(b'{"error": {"message": "no"}}', status="403 No"),
+            "LLM_AUTH_ERROR",
+            "the provider answered 403: no",
+        ),
         (
             http(b"", status="302 Found", extra="location: http://login.example/?x=1\r\n"),
             "LLM_BAD_RESPONSE",

@@ -568,3 +568,19 @@ def test_what_stands_behind_an_answer_is_never_the_answer_to_the_next_request(
     answers, connections = asyncio.run(main())
     assert answers == [(TextBlock(text="first"),), (TextBlock(text="second"),)]
     assert connections == [1, 2]
+
+
+def test_a_408_that_was_meant_for_an_idle_connection_is_no_answer_to_the_next_request() -> None:
+    """The server gave the connection up while the request was on its way: it is asked anew, and no try is counted."""
+    gone = http(b"{}", status="408 Request Timeout", extra="connection: close\r\n")
+
+    async def main() -> tuple[list[object], list[int]]:
+        call = Call(retry=ONCE)
+        async with BytePeer([http(said("first"))], [gone, "close"], [http(said("second"))]) as peer:
+            answers = [(await call.ask(endpoint(peer.base_url))).content for _ in range(2)]
+            await call.client.close()
+            return list(answers), [request.connection for request in peer.requests]
+
+    answers, connections = asyncio.run(main())
+    assert answers == [(TextBlock(text="first"),), (TextBlock(text="second"),)]
+    assert connections == [1, 1, 2]
