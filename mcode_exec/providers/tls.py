@@ -89,6 +89,11 @@ def _advice(error: ssl.SSLCertVerificationError) -> str:
     if error.verify_code in _OUT_OF_TIME:
         return "; the server needs a new one, or the clock of this machine is wrong"
     path = os.environ.get("SSL_CERT_FILE")
+    directories = os.environ.get("SSL_CERT_DIR", "")
+    if directories and not path:
+        if not any(os.path.isdir(one) for one in directories.split(os.pathsep)):
+            return f"; SSL_CERT_DIR names {directories}, which is no directory"
+        return f"; SSL_CERT_DIR names {directories}, which does not hold its authority"
     if not path:
         return "; set SSL_CERT_FILE for a private authority"
     try:

@@ -94,6 +94,14 @@ def test_a_certificate_that_is_not_trusted_is_advised_by_what_ssl_cert_file_is(
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     assert refused(server_context()).message.endswith("; set SSL_CERT_FILE for a private authority")
+    for directory, said in (
+        (tmp_path / "none", "is no directory"),
+        (tmp_path, "does not hold its authority"),
+    ):
+        monkeypatch.setenv("SSL_CERT_DIR", str(directory))
+        message = refused(server_context()).message
+        assert message.endswith(f"; SSL_CERT_DIR names {directory}, which {said}")
+    monkeypatch.delenv("SSL_CERT_DIR")
     missing = tmp_path / "none.pem"
     monkeypatch.setenv("SSL_CERT_FILE", str(missing))
     assert (
