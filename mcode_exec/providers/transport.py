@@ -15,6 +15,11 @@ class Response(Protocol):
     status: int
     headers: Headers
 
+    @property
+    def proxy(self) -> str:
+        """What a message calls the proxy that could read the request, and answer it itself; "" for none."""
+        ...
+
     async def read(self) -> bytes:
         """The next bytes of the body; b"" at its end.  Raises: ModelCallError where it breaks."""
         ...

@@ -89,6 +89,8 @@ class Exchange(Struct, frozen=True, kw_only=True, rename="camel"):
 
     url: str
     headers: list[tuple[str, str]]
+    #: what a message calls the proxy that could have answered; "": none could
+    proxy: str = ""
     #: None: no answer began
     status: Status | None = None
     response_headers: list[tuple[str, str]] = []

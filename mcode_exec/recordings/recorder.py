@@ -163,6 +163,7 @@ class _RecordedTransport:
         begun = Exchange(
             url=where,
             headers=lines,
+            proxy=response.proxy,
             status=response.status,
             response_headers=_lines(response.headers),
             head_ms=_since(sent_s),
@@ -180,6 +181,7 @@ class _RecordedResponse:
     ) -> None:
         self.status = inner.status
         self.headers = inner.headers
+        self.proxy = inner.proxy
         self._recorder = recorder
         self._number = number
         self._begun = begun

@@ -217,6 +217,7 @@ class _ReplayedResponse:
 
     def __init__(self, replay: Replay, clock: ReplayClock, exchange: Exchange, body: bytes) -> None:
         self.status = exchange.status or 0
+        self.proxy = exchange.proxy
         self.headers: Headers = [
             (name.encode("latin-1", "replace"), value.encode("latin-1", "replace"))
             for name, value in exchange.response_headers

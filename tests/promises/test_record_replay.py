@@ -13,7 +13,20 @@ import pytest
 from tests.support.mcode import Mcode, Run
 from tests.support.peer import Peer
 from tests.support.pictures import png
-from tests.support.steps import CUT, Gate, answer, call, forever, gated, hang, say, stall_after, status, think
+from tests.support.steps import (
+    CUT,
+    Gate,
+    answer,
+    call,
+    forever,
+    gated,
+    hang,
+    raw,
+    say,
+    stall_after,
+    status,
+    think,
+)
 from tests.support.wire import CHAT
 
 JSON = ("--output-format", "json")
@@ -383,6 +396,27 @@ api_key_command = ["sh", "-c", "cat {key}; echo second-key-5678 > {key}"]
     for path in (tmp_path / "rec").glob("0002.*"):
         path.unlink()
     assert mcode.exec("go", "--model", "tape/m", *JSON).check(77).result["error"]["code"] == "LLM_AUTH_ERROR"
+
+
+def test_an_answer_that_a_proxy_may_have_given_is_told_as_that_in_the_replay(
+    mcode: Mcode, peer: Peer, tmp_path: Path
+) -> None:
+    mcode.configure(
+        tables=f"""
+[providers.far]
+api = "{CHAT}"
+base_url = "http://gateway.example/v1"
+api_key = "${{FAKE_KEY}}"
+"""
+    )
+    peer.script(raw(b"<html>blocked</html>", status=403, headers={"content-type": "text/html"}))
+    env = {"http_proxy": peer.url}
+    made = mcode.exec("go", "--model", "far/m", *JSON, "--record", tmp_path / "rec", env=env)
+    assert "the proxy" in made.result["error"]["message"]
+    replay_with(mcode, tmp_path / "rec")
+    played = mcode.exec("go", "--model", "tape/m", *JSON)
+    assert played.code == made.code
+    assert played.result["error"]["message"] == made.result["error"]["message"]
 
 
 def test_images_that_tools_read_are_in_the_recording(

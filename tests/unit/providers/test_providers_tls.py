@@ -93,6 +93,7 @@ def test_a_certificate_that_is_not_trusted_is_advised_by_what_ssl_cert_file_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
     assert refused(server_context()).message.endswith("; set SSL_CERT_FILE for a private authority")
     for directory, said in (
         (tmp_path / "none", "is no directory"),
