@@ -58,7 +58,16 @@ def passage(
     stands_behind = item is not None or is_drained(request.session_id, owner)
     if stands_behind and not is_paused:
         return _BLOCKED
-    return Passage(passed=queue_rows.count_delivered(request.session_id), is_paused=is_paused)
+    passed = queue_rows.count_delivered(request.session_id) - _is_queued(request)
+    return Passage(passed=passed, is_paused=is_paused)
+
+
+def _is_queued(request: TurnRequest) -> bool:
+    """Whether the same submission waits in the queue as well: this turn answers it, and passes nobody by that."""
+    if request.request_id is None:
+        return False
+    item = queue_rows.find_by_dedupe_key(request.session_id, request.request_id)
+    return item is not None and item.waiter is None and item.digest == request.digest
 
 
 def _has_live_waiter(session_id: str, before: int | None, owner: Owner) -> bool:

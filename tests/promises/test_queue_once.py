@@ -85,6 +85,26 @@ def test_a_request_whose_words_a_turn_has_taken_is_not_run_again(mcode: Mcode, p
     assert "turn_ingress_conflict" in other.check(4).err
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_request_does_not_pass_over_its_own_item(mcode: Mcode, peer: Peer, others: int) -> None:
+    session, running, gate = busy_session(mcode, peer)
+    said = ("exec", "later", "--session", session, "--request-id", "r", *JSON)
+    draining = mcode.start("queue", "drain", "--session", session, "--follow")
+    wait_until(lambda: mcode.query("SELECT * FROM queue_drainers"), "nobody drains")
+    mcode.run(*said, "--when-busy", "queue").check()
+    draining.process.kill()
+    draining.finish()
+    for number in range(others):
+        add(mcode, session, f"other {number}")
+    gate.open()
+    running.finish().check()
+    peer.script(say("done"))
+    told = mcode.run(*said).check().err
+    assert ("1 queued item passed over" in told) == bool(others)
+    assert len(items(mcode)) == others
+    assert prompts(mcode) == ["begin", "later"]
+
+
 def test_words_that_came_too_late_are_told_again_with_what_became_of_them(mcode: Mcode, peer: Peer) -> None:
     session, running, gate = busy_session(mcode, peer)
     said = ("exec", "late", "--session", session, "--request-id", "r", *JSON)
