@@ -19,7 +19,7 @@ from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_docum
     epilog="""\b
 Examples:
   mcode jobs validate review.toml                 what it comes to, without a model call
-  mcode jobs run review.toml --results out.jsonl
+  mcode jobs run review.toml --results out.jsonl --report review.html
   mcode jobs run review.toml --run-id ci-$BUILD   the same again goes on where it was
   mcode jobs status ci-1234
   mcode jobs results ci-1234 --output-format jsonl""",
@@ -54,6 +54,7 @@ _RUN_FLAGS = (
         click.Option(["--dry-run"], is_flag=True, help="Show what would run, as `jobs validate` does."),
         click.Option(["--results"], metavar="FILE", help="One record per task, as JSON Lines, as it ends."),
         click.Option(["--junit"], metavar="FILE", help="A JUnit XML report."),
+        click.Option(["--report"], metavar="FILE", help="An HTML report: a timeline, costs, every task."),
         click.Option(["--output-format"], type=click.Choice(["text", "json"]), default="text",
                      help="What stdout gets at the end: a table, or one summary object [default: text]."),
         *options_named(*_RUN_FLAGS),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,12 +46,12 @@ def run_spec(ctx: click.Context, spec: str, flags: dict[str, Any]) -> int:
         fail_fast=flags.pop("fail_fast"),
         joins=flags.pop("join"),
     )
-    results, junit_file = flags.pop("results"), flags.pop("junit")
+    files = {name: flags.pop(name) for name in ("results", "junit", "report")}
     is_json = flags.pop("output_format") == "json"
     plan = plan_of(read_spec(spec))
 
     async def work(worker: Worker) -> int:
-        host = JobHost(worker, plan, results=results, junit_file=junit_file)
+        host = JobHost(worker, plan, files)
         try:
             result = await run_job(
                 worker.runtime, plan, worker.invocation, options, worker.sink, worker.scope, host
@@ -68,23 +68,29 @@ def run_spec(ctx: click.Context, spec: str, flags: dict[str, Any]) -> int:
 class JobHost:
     """Says what happens, and writes the files of a run."""
 
-    def __init__(self, worker: Worker, plan: Plan, *, results: str | None, junit_file: str | None) -> None:
-        data = worker.runtime.data
+    def __init__(self, worker: Worker, plan: Plan, files: Mapping[str, str | None]) -> None:
+        """`files`: the paths that `--results`, `--junit` and `--report` name.  Raises: OutputWriteFailedError."""
         self._worker = worker
         self._sink = worker.sink
         self._total = len(plan.tasks)
         self._ended = 0
         self._has_begun = False
-        self._results = None if results is None else ReportFile.begin("--results", results, data)
-        self._junit = None if junit_file is None else ReportFile.begin("--junit", junit_file, data)
         self._failure: OutputWriteFailedError | None = None
+        self._files: dict[str, ReportFile] = {}
+        try:
+            for name, path in files.items():
+                if path is not None:
+                    self._files[name] = ReportFile.begin(f"--{name}", path, worker.runtime.data)
+        except OutputWriteFailedError:
+            self.close()
+            raise
         #: rows of the table at the end
         self._rows: list[dict[str, Any]] = []
 
     async def began(self, run_id: str, total: int, ended: int) -> None:
         self._has_begun = True
         self._total = total
-        self._write(self._results, lambda file: file.publish())
+        self._publish("results")
         before = f", {ended} of them over before" if ended else ""
         self.say(f"job run {run_id}: {counted(total, 'task')}{before}")
 
@@ -94,7 +100,7 @@ class JobHost:
 
     async def task_ended(self, row: TaskRow, record: bytes) -> None:
         self._ended += 1
-        self._write(self._results, partial(_append, record + b"\n"))
+        self._append("results", record + b"\n")
         summary = summary_of(row, record)
         if self._has_begun:
             self.say(lines.of_task(summary, self._ended, self._total))
@@ -118,8 +124,10 @@ class JobHost:
         if result.status == "skipped":
             return
         self.say(lines.of_run(result))
-        if self._junit is not None:
+        if "junit" in self._files:
             await self._write_junit(result)
+        if "report" in self._files:
+            await self._write_page(result)
         if github.is_there(os.environ):
             await self._tell_github(result, with_annotations=not is_json)
 
@@ -128,11 +136,24 @@ class JobHost:
         errors = 0
         async for summary in self._tasks(result.run_id):
             errors += summary.status not in (*UNRUN, "succeeded") and junit.is_error(summary)
-        self._write(self._junit, lambda file: file.append(junit.head(result, errors)))
+        self._append("junit", junit.head(result, errors))
         async for summary in self._tasks(result.run_id):
-            self._write(self._junit, partial(_append, junit.case(job, summary)))
-        self._write(self._junit, lambda file: file.append(junit.TAIL))
-        self._write(self._junit, lambda file: file.publish())
+            self._append("junit", junit.case(job, summary))
+        self._append("junit", junit.TAIL)
+        self._publish("junit")
+
+    async def _write_page(self, result: JobResult) -> None:
+        from mcode_exec.batch.reports import page
+
+        collected = page.Collected()
+        async for summary in self._tasks(result.run_id):
+            collected.add(summary)
+        for piece in page.head(result, collected):
+            self._append("report", piece.encode())
+        async for summary in self._tasks(result.run_id):
+            self._append("report", page.row(result, summary).encode())
+        self._append("report", page.tail(result, self._worker.runtime.clock.now_ms()).encode())
+        self._publish("report")
 
     async def _tell_github(self, result: JobResult, *, with_annotations: bool) -> None:
         if with_annotations:
@@ -168,10 +189,18 @@ class JobHost:
         return failure.exit_code if result.exit_code == 0 else result.exit_code
 
     def close(self) -> None:
-        self._write(self._results, lambda file: file.close())
-        self._write(self._junit, lambda file: file.close())
+        for name in self._files:
+            self._write(name, lambda file: file.close())
 
-    def _write(self, file: ReportFile | None, action: Callable[[ReportFile], None]) -> None:
+    def _append(self, name: str, data: bytes) -> None:
+        self._write(name, lambda file: file.append(data))
+
+    def _publish(self, name: str) -> None:
+        self._write(name, lambda file: file.publish())
+
+    def _write(self, name: str, action: Callable[[ReportFile], None]) -> None:
+        """Do something to a file of the run, if it was asked for; the first failure is told, and remembered."""
+        file = self._files.get(name)
         if file is None:
             return
         try:
@@ -180,7 +209,3 @@ class JobHost:
             if self._failure is None:
                 self._failure = error
                 self._sink.say_error(f"error: {error.message} ({error.code})")
-
-
-def _append(data: bytes, file: ReportFile) -> None:
-    file.append(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html.parser
 import json
 import re
 import stat
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.browser import Browser, needs_browser
+from tests.support.markup import Tags
 from tests.support.mcode import Mcode
 from tests.support.peer import Peer
 from tests.support.steps import answer, call, say
@@ -41,18 +41,6 @@ def page(mcode: Mcode, peer: Peer) -> Path:
     target = mcode.root / "page.html"
     mcode.run("sessions", "show", session, "--html", target).check()
     return target
-
-
-class Tags(html.parser.HTMLParser):
-    """Every tag of a page with its attributes."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
 
 
 ALLOWED = {
