@@ -6,12 +6,14 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.mcode import Mcode, make_repository
 from tests.support.peer import Peer
 from tests.support.steps import say
+from tests.support.terminal import Terminal
 from tests.support.wire import ANTHROPIC, CHAT, RESPONSES
 
 # What nohup or a script's `… &` ignores, the children of the tests would ignore too, as they should; tests send it.
@@ -69,6 +71,22 @@ def mcode(request: pytest.FixtureRequest, tmp_path: Path, peer: Peer) -> Iterato
     installation = Mcode(tmp_path, peer, api=wire_format)
     yield installation
     installation.close()
+
+
+@pytest.fixture
+def terminal(mcode: Mcode) -> Iterator[Callable[..., Terminal]]:
+    """Starts a command on a terminal of its own: `terminal([*mcode.command, "exec", "go"])`."""
+    opened: list[Terminal] = []
+
+    def open_(arguments: list[str], **how: Any) -> Terminal:
+        opened.append(Terminal(arguments, mcode, **how))
+        return opened[-1]
+
+    yield open_
+    for one in opened:
+        if one.process.poll() is None:
+            one.process.kill()
+            one.process.wait()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _MAX_BUG = 300  # characters
 
+#: is told what a task does: its id, the step, the tool or the phase
+Watch = Callable[[str, int, str], None]
+
 
 class Skipped(Struct, frozen=True, kw_only=True):
     """The task is not to run."""
@@ -44,8 +48,10 @@ class Ran(Struct, frozen=True, kw_only=True):
 class TaskSink(DeliverySink):
     """What a task says meanwhile goes out with its id; nothing of it is the run's own output."""
 
-    def __init__(self, outer: Sink, *, name: str) -> None:
+    def __init__(self, outer: Sink, *, name: str, watch: Watch) -> None:
         super().__init__(outer, name=name)
+        self._watch = watch
+        self._task_id = name
         self.session_id: str | None = None
         self.turn_id: str | None = None
         self._mask_json: Callable[[object], object] | None = None
@@ -61,15 +67,20 @@ class TaskSink(DeliverySink):
         """JSON data without the secrets of this turn's configuration."""
         return data if self._redactor is None else self._redactor.json(data)
 
-    def status(self, **_: Any) -> None:
-        """The run has a status line of its own."""
+    def status(
+        self, *, step: int, tool: str | None, tokens: int | None, cost_usd: Decimal | None, phase: str
+    ) -> None:
+        self._watch(self._task_id, step, tool or phase)
 
 
 class Attempts:
     """What the attempts of a run have in common."""
 
-    def __init__(self, runtime: Runtime, plan: Plan, run_id: str, invocation: Invocation, sink: Sink) -> None:
+    def __init__(
+        self, runtime: Runtime, plan: Plan, run_id: str, invocation: Invocation, sink: Sink, watch: Watch
+    ) -> None:
         self._runtime = runtime
+        self._watch = watch
         self._spec = plan.spec
         #: where each task stands
         self._places = {task.id: task.position for task in plan.tasks}
@@ -118,7 +129,7 @@ class Attempts:
 
     async def run(self, task: PlannedTask, values: Mapping[str, Any], turn_id: str, abort: AbortScope) -> Ran:
         """Run the task's turn to its result, whatever becomes of it."""
-        sink = TaskSink(self._sink, name=task.id)
+        sink = TaskSink(self._sink, name=task.id, watch=self._watch)
         started_s = time.monotonic()
         try:
             texts = self._templates_of(task).texts(values)

@@ -108,7 +108,7 @@ class _JobRun:
         self._concurrency = options.concurrency or plan.spec.job.concurrency
         workspace = workspace_of(invocation)
         self._attempts = Attempts(
-            runtime, plan, begun.run_id, structs.replace(invocation, cwd=workspace), sink
+            runtime, plan, begun.run_id, structs.replace(invocation, cwd=workspace), sink, host.task_does
         )
         self._wanted = wanted(plan, options.only)
         is_over = [state not in OPEN for state in begun.states]
@@ -155,6 +155,7 @@ class _JobRun:
                 self._collect()
                 await self._look()
                 await self._tell()
+                self._host.look()
         finally:
             if timer is not None:
                 timer.cancel()
@@ -201,7 +202,10 @@ class _JobRun:
         row = await self._store.read(lambda: job_rows.find_task(run_id, position))
         attempt = row.attempt if row is not None else 1
         self._host.task_started(task.id, attempt)
-        ran = await self._attempts.run(task, values, turn_id, self._scope)
+        try:
+            ran = await self._attempts.run(task, values, turn_id, self._scope)
+        finally:
+            self._host.task_stopped(task.id)
         if self._is_worth_another(task, ran.result, attempt) and not self._is_ending:
             if await self._ledger.again(run_id, position, ran.result):
                 why = ran.result.error.message if ran.result.error is not None else ran.result.status

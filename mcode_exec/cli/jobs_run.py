@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from decimal import Decimal
 from functools import partial
@@ -14,6 +15,7 @@ from mcode_exec.batch.outcome import summary_of
 from mcode_exec.batch.plan import plan_of
 from mcode_exec.batch.reports import github, junit, lines
 from mcode_exec.batch.reports.files import ReportFile
+from mcode_exec.batch.reports.progress import Progress
 from mcode_exec.batch.running import run_job
 from mcode_exec.batch.spec import read_spec
 from mcode_exec.cli.jobs_rows import TASK_COLUMNS, task_row
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 #: tasks that the table at the end shows; of more, those that did not succeed
 _MAX_TABLE = 200
+#: seconds without a line after which one says that the run goes on: CI systems end what is silent
+_SILENCE_S = 60.0
 #: tasks that are looked at for the summary of GitHub's page
 _MAX_SUMMARY = 5000
 
@@ -72,9 +76,12 @@ class JobHost:
         """`files`: the paths that `--results`, `--junit` and `--report` name.  Raises: OutputWriteFailedError."""
         self._worker = worker
         self._sink = worker.sink
-        self._total = len(plan.tasks)
-        self._ended = 0
+        self._progress = Progress()
+        self._progress.total = len(plan.tasks)
         self._has_begun = False
+        #: whether people see below the lines what goes on
+        self._is_live = False
+        self._said_s = time.monotonic()
         self._failure: OutputWriteFailedError | None = None
         self._files: dict[str, ReportFile] = {}
         try:
@@ -89,29 +96,50 @@ class JobHost:
 
     async def began(self, run_id: str, total: int, ended: int) -> None:
         self._has_begun = True
-        self._total = total
+        self._progress.begin(total, ended, time.monotonic())
         self._publish("results")
         before = f", {ended} of them over before" if ended else ""
         self.say(f"job run {run_id}: {counted(total, 'task')}{before}")
+        self._is_live = self._show()
+
+    def _show(self) -> bool:
+        return self._sink.show(lambda _: self._progress.lines(time.monotonic()))
 
     def task_started(self, task_id: str, attempt: int) -> None:
+        self._progress.started(task_id, attempt, time.monotonic())
         if self._worker.invocation.verbose:
             self.say(f"{task_id} begins{f' (attempt {attempt})' if attempt > 1 else ''}")
 
+    def task_does(self, task_id: str, step: int, doing: str) -> None:
+        self._progress.does(task_id, step, doing)
+
+    def task_stopped(self, task_id: str) -> None:
+        self._progress.stopped(task_id)
+
+    def look(self) -> None:
+        if self._is_live:
+            self._show()
+        elif time.monotonic() - self._said_s > _SILENCE_S:
+            self.say(self._progress.line(time.monotonic()))
+
     async def task_ended(self, row: TaskRow, record: bytes) -> None:
-        self._ended += 1
         self._append("results", record + b"\n")
         summary = summary_of(row, record)
+        ended = self._progress.ended(summary)
         if self._has_begun:
-            self.say(lines.of_task(summary, self._ended, self._total))
-        if self._total <= _MAX_TABLE or (summary.status != "succeeded" and len(self._rows) < _MAX_TABLE):
+            self.say(lines.of_task(summary, ended, self._progress.total))
+        if self._progress.total <= _MAX_TABLE or (
+            summary.status != "succeeded" and len(self._rows) < _MAX_TABLE
+        ):
             self._rows.append({**task_row(summary), "position": row.position})
 
     def say(self, line: str) -> None:
+        self._said_s = time.monotonic()
         self._sink.say(line)
 
     async def finish(self, result: JobResult, *, is_json: bool) -> None:
         """What stdout gets at the end, and the reports."""
+        await self._sink.end_status()
         if is_json:
             import msgspec
 

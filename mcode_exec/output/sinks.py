@@ -24,7 +24,7 @@ from mcode_exec.output.deltas import DeltaRedaction
 from mcode_exec.output.encoding import to_json_line
 from mcode_exec.output.escape import escape_text, prefixed, valid
 from mcode_exec.output.output_files import FileNames, OutputFiles
-from mcode_exec.output.status_line import StatusLine, is_wanted
+from mcode_exec.output.status_line import Lines, StatusBlock, is_wanted, of_turn
 from mcode_exec.output.writer import Channel, Writer
 from mcode_exec.records.event import AnyEvent, ExecCompleted, ExecStarted
 from mcode_exec.records.result import Result, error_info
@@ -89,7 +89,7 @@ class BaseSink:
         self._last_speaker: int | None = None
         is_shared = self._wants_lines and writer.stdout.is_terminal  # event lines would run into it
         has_status = not options.quiet and not is_shared and is_wanted(writer.stderr, env)
-        self._status = StatusLine(writer.stderr, with_color="NO_COLOR" not in env) if has_status else None
+        self._status = StatusBlock(writer.stderr, with_color="NO_COLOR" not in env) if has_status else None
 
     # what the formats say on stdout
 
@@ -169,7 +169,7 @@ class BaseSink:
         await self._files.ensure_begun()
         if not self._sequence:
             await self.event(ExecStarted(mcode_version=VERSION))
-        await self._end_status()
+        await self.end_status()
         result = self._with_broken_stdout(result)
         result = await self._put_files(result)
         self._say_ending(result)
@@ -295,7 +295,13 @@ class BaseSink:
         self, *, step: int, tool: str | None, tokens: int | None, cost_usd: Decimal | None, phase: str
     ) -> None:
         if self._status is not None:
-            self._status.update(step=step, tool=tool, tokens=tokens, cost_usd=cost_usd, phase=phase)
+            self._status.show(of_turn(step=step, tool=tool, tokens=tokens, cost_usd=cost_usd, phase=phase))
+
+    def show(self, lines: Lines) -> bool:
+        """Show these lines below all others from now on; whether there is a terminal for them."""
+        if self._status is not None:
+            self._status.show(lines)
+        return self._status is not None
 
     def say(self, line: str) -> None:
         if not self._options.quiet:
@@ -316,8 +322,8 @@ class BaseSink:
         if self._status is not None:
             self._writer.stderr.post(self._status.stop())
 
-    async def _end_status(self) -> None:
-        """Take the status line away before stdout says anything on the same terminal."""
+    async def end_status(self) -> None:
+        """Take the status lines away before stdout says anything on the same terminal."""
         if self._status is not None:
             self._clear_status()
             await self._writer.stderr.drain(self._patience)

@@ -1,15 +1,15 @@
-"""The one line of a terminal that says what is going on.
+"""The lines of a terminal that say what is going on, below everything else.
 
-Drawn at most ten times a second and at least once a second while it is shown,
-cleared before any other line, never wider than the terminal, never drawn when
-stderr is no terminal or belongs to another foreground job.
+Drawn at most ten times a second and at least once a second while they are
+shown, cleared before any other line, never wider or higher than the terminal,
+never drawn when stderr is no terminal or belongs to another foreground job.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 _REDRAW_S = 0.1
 _TICK_S = 1.0
-_CLEAR = b"\r\x1b[K"
+#: a terminal with this off cuts a line that is too long for it, whatever it takes a character's width for
+_NO_WRAP, _WRAP = "\x1b[?7l", "\x1b[?7h"
+
+#: what to draw, given for how many seconds the command has run
+Lines = Callable[[float], Sequence[str]]
 
 
 def is_wanted(channel: Channel, env: Mapping[str, str]) -> bool:
@@ -30,28 +34,35 @@ def is_wanted(channel: Channel, env: Mapping[str, str]) -> bool:
     return channel.is_terminal and env.get("TERM", "dumb") not in ("", "dumb")
 
 
-class StatusLine:
-    """Keeps the newest facts and draws them when it is time."""
+def of_turn(
+    *, step: int, tool: str | None, tokens: int | None, cost_usd: Decimal | None, phase: str
+) -> Lines:
+    """The one line of a turn: `step 3 · bash · 12.3k tokens · $0.0123 · 1:02`."""
+    parts = [f"step {step}" if step else "", escape(tool or phase)]
+    if tokens is not None:
+        parts.append(f"{_short(tokens)} tokens")
+    if cost_usd is not None:
+        parts.append(f"${cost_usd:.4f}")
+    facts = " · ".join(part for part in parts if part)
+    return lambda passed_s: (f"{facts} · {clock(passed_s)}",)
+
+
+class StatusBlock:
+    """Draws the newest lines when it is time."""
 
     def __init__(self, channel: Channel, *, with_color: bool) -> None:
         self._channel = channel
         self._with_color = with_color
         self._started_s = time.monotonic()
         self._drawn_s = 0.0
-        self._facts = ""
-        self._is_shown = False
+        self._lines: Lines | None = None
+        #: how many are on the screen
+        self._shown = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def update(
-        self, *, step: int, tool: str | None, tokens: int | None, cost_usd: Decimal | None, phase: str
-    ) -> None:
-        """New facts; drawn now if the last drawing is long enough ago, else soon."""
-        parts = [f"step {step}" if step else "", escape(tool or phase)]
-        if tokens is not None:
-            parts.append(f"{_short(tokens)} tokens")
-        if cost_usd is not None:
-            parts.append(f"${cost_usd:.4f}")
-        self._facts = " · ".join(part for part in parts if part)
+    def show(self, lines: Lines) -> None:
+        """What is shown from now on; drawn now if the last drawing is long enough ago, else soon."""
+        self._lines = lines
         wait_s = self._drawn_s + _REDRAW_S - time.monotonic()
         if wait_s <= 0:
             self._draw()
@@ -59,15 +70,15 @@ class StatusLine:
             self._schedule(wait_s)
 
     def clear(self) -> bytes:
-        """What must be written before another line; nothing if no status is on the screen."""
-        if not self._is_shown:
+        """What must be written before another line; nothing if nothing is on the screen."""
+        shown, self._shown = self._shown, 0
+        if not shown:
             return b""
-        self._is_shown = False
-        return _CLEAR
+        return b"\r\x1b[K" if shown == 1 else f"\r\x1b[{shown - 1}A\x1b[J".encode()
 
     def stop(self) -> bytes:
-        """The last word of the status line: how to take it away."""
-        self._facts = ""
+        """The last word: how to take what is shown away."""
+        self._lines = None
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -81,24 +92,29 @@ class StatusLine:
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._draw)
 
     def _draw(self) -> None:
-        if not self._facts:
+        if self._lines is None:
             return
         self._schedule(_TICK_S)
         self._drawn_s = time.monotonic()
         if self._channel.pending_bytes or not self._is_foreground():
             return
-        text = f"{self._facts} · {_clock(self._drawn_s - self._started_s)}"[: self._width() - 1]
+        columns, rows = self._size()
+        # where there is no room for all, the last one says most
+        lines = [line[: columns - 1] for line in self._lines(self._drawn_s - self._started_s)][1 - rows :]
+        text = "\n".join(lines)
         if self._with_color:
             text = f"\x1b[2m{text}\x1b[0m"
-        self._channel.post(_CLEAR + text.encode("utf-8", "replace"))
-        self._is_shown = True
+        if len(lines) > 1:
+            text = f"{_NO_WRAP}{text}{_WRAP}"
+        self._channel.post((self.clear() or b"\r\x1b[K") + text.encode("utf-8", "replace"))
+        self._shown = len(lines)
 
-    def _width(self) -> int:
+    def _size(self) -> tuple[int, int]:
         try:
-            columns = os.get_terminal_size(self._channel.fd).columns
+            columns, rows = os.get_terminal_size(self._channel.fd)
         except OSError:
-            columns = 0
-        return columns or 80  # a pseudo-terminal that nobody sized says 0
+            columns = rows = 0
+        return columns or 80, max(rows or 24, 2)  # a pseudo-terminal that nobody sized says 0
 
     def _is_foreground(self) -> bool:
         try:
@@ -115,6 +131,8 @@ def _short(count: int) -> str:
     return f"{count / 1_000_000:.2f}M"
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """`2:05`, `1:02:05`."""
     minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02d}"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

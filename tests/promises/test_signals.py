@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import pty
-import select
 import shlex
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ import pytest
 from tests.support.mcode import REPOSITORY, Mcode
 from tests.support.peer import Peer
 from tests.support.steps import Gate, call, forever, gated, hang, say, stall_after, status
+from tests.support.terminal import Terminal
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 #: what batch systems, limits and wrappers end their jobs with
@@ -308,62 +307,6 @@ def test_the_process_ends_soon_after_its_result_although_the_connection_stays_op
 
 
 # terminals
-
-
-class Terminal:
-    """A process on a pseudo-terminal of its own; `screen` is all it wrote there."""
-
-    def __init__(self, arguments: list[str], mcode: Mcode, *, stdout: Any = None, **env: str | None) -> None:
-        self.master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            ["setsid", "--ctty", "--wait", *arguments],
-            env=mcode.environment({"TERM": "xterm", **env}),
-            cwd=mcode.workspace,
-            stdin=slave,
-            stdout=slave if stdout is None else stdout,
-            stderr=slave,
-        )
-        os.close(slave)
-        self.screen = b""
-
-    def read(self, until: Callable[[bytes], bool] = lambda _: False, timeout_s: float = 20.0) -> bytes:
-        deadline = time.monotonic() + timeout_s
-        while not until(self.screen) and time.monotonic() < deadline:
-            if select.select([self.master], [], [], 0.05)[0]:
-                try:
-                    piece = os.read(self.master, 65536)
-                except OSError:
-                    break
-                if not piece:
-                    break
-                self.screen += piece
-            elif self.process.poll() is not None:
-                break
-        return self.screen
-
-    def type(self, keys: bytes) -> None:
-        os.write(self.master, keys)
-
-    def end(self) -> int:
-        self.read()
-        code = self.process.wait(10)
-        os.close(self.master)
-        return code
-
-
-@pytest.fixture
-def terminal(mcode: Mcode) -> Iterator[Callable[..., Terminal]]:
-    opened: list[Terminal] = []
-
-    def open_(arguments: list[str], **how: Any) -> Terminal:
-        opened.append(Terminal(arguments, mcode, **how))
-        return opened[-1]
-
-    yield open_
-    for one in opened:
-        if one.process.poll() is None:
-            one.process.kill()
-            one.process.wait()
 
 
 def test_a_terminal_gets_a_status_line_that_is_taken_away(
