@@ -8,13 +8,14 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from mcode_exec.abort import AbortScope
 from mcode_exec.batch.invocations import invocation_of
 from mcode_exec.batch.plan import TaskTemplates, values_for
 from mcode_exec.errors import InternalError, McodeError, SessionError
 from mcode_exec.executor.delivery_sink import DeliverySink
+from mcode_exec.executor.worktrees import tidy_worktree
 from mcode_exec.ids import new_run_id
 from mcode_exec.output.sink import Sink
 from mcode_exec.records.invocation import Invocation
@@ -84,6 +85,12 @@ class Attempts:
         self._spec = plan.spec
         #: where each task stands
         self._places = {task.id: task.position for task in plan.tasks}
+        #: tasks in whose sessions others go on, or with whose histories they begin
+        self._continued = frozenset(
+            other
+            for kind, _, other in (task.spec.session.partition(":") for task in plan.tasks)
+            if kind in ("from", "fork")
+        )
         self._run_id = run_id
         self._invocation = invocation
         self._sink = sink
@@ -127,7 +134,9 @@ class Attempts:
             return None
         return f"its condition does not hold: {task.spec.when}"
 
-    async def run(self, task: PlannedTask, values: Mapping[str, Any], turn_id: str, abort: AbortScope) -> Ran:
+    async def run(
+        self, task: PlannedTask, values: Mapping[str, Any], turn_id: str, attempt: int, abort: AbortScope
+    ) -> Ran:
         """Run the task's turn to its result, whatever becomes of it."""
         sink = TaskSink(self._sink, name=task.id, watch=self._watch)
         started_s = time.monotonic()
@@ -140,6 +149,7 @@ class Attempts:
                 runner=self._invocation,
                 spec=self._spec,
                 turn_id=turn_id,
+                attempt=attempt,
                 session_id=session_id,
             )
             with abort.inner() as scope:
@@ -152,6 +162,19 @@ class Attempts:
             bug = InternalError(f"unexpected {told}; this is a bug in mcode (-v shows where)")
             result = _failed(bug, sink, started_s)
         return Ran(result=result, mask=sink.mask_json)
+
+    async def tidied(self, task: PlannedTask, result: Result) -> Result:
+        """`result`, once the worktree is removed that was the attempt's own and in which nothing is left to do.
+
+        Nothing in it, no branch: the result names none.  Where another task or run may go on, all stays.
+        """
+        if result.worktree is None or result.session_id is None or task.id in self._continued:
+            return result
+        if task.spec.session != "new" and not task.spec.session.startswith("fork:"):
+            return result
+        if await tidy_worktree(self._runtime, result.session_id) != "gone":
+            return result
+        return structs.replace(result, worktree=None)
 
     async def _session_of(self, task: PlannedTask, values: Mapping[str, Any]) -> str | None:
         """The session that the task goes on with, or begins with.  Raises: SessionError."""

@@ -28,6 +28,7 @@ def invocation_of(
     runner: Invocation,
     spec: JobSpec,
     turn_id: str,
+    attempt: int,
     session_id: str | None,
 ) -> Invocation:
     """The invocation of one attempt; `session_id`: of the task that its session comes from, where it wants one.
@@ -48,7 +49,7 @@ def invocation_of(
         prompt=texts.prompt,
         files=settings.files or (),
         worktree=wants_worktree,
-        worktree_branch=texts.branch if wants_worktree else None,
+        worktree_branch=_branch_of(texts, attempt) if wants_worktree else None,
         model=runner.model or settings.model,
         fallback_models=runner.fallback_models or settings.fallback_models or (),
         effort=settings.effort,
@@ -76,6 +77,11 @@ def invocation_of(
         trust_workspace=runner.trust_workspace,
         **{"cwd": settings.cwd or runner.cwd, **session},
     )
+
+
+def _branch_of(texts: Texts, attempt: int) -> str | None:
+    """The branch of an attempt: one before it may have left its own, with what it had come to."""
+    return texts.branch if texts.branch is None or attempt == 1 else f"{texts.branch}-{attempt}"
 
 
 def _session_fields(task: PlannedTask, texts: Texts, session_id: str | None) -> dict[str, Any]:

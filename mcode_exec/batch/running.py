@@ -203,23 +203,24 @@ class _JobRun:
         attempt = row.attempt if row is not None else 1
         self._host.task_started(task.id, attempt)
         try:
-            ran = await self._attempts.run(task, values, turn_id, self._scope)
+            ran = await self._attempts.run(task, values, turn_id, attempt, self._scope)
         finally:
             self._host.task_stopped(task.id)
-        if self._is_worth_another(task, ran.result, attempt) and not self._is_ending:
-            if await self._ledger.again(run_id, position, ran.result):
-                why = ran.result.error.message if ran.result.error is not None else ran.result.status
+        result = await self._attempts.tidied(task, ran.result)
+        if self._is_worth_another(task, result, attempt) and not self._is_ending:
+            if await self._ledger.again(run_id, position, result):
+                why = result.error.message if result.error is not None else result.status
                 self._host.say(f"{task.id}: attempt {attempt} failed, and is followed by another: {why}")
                 self._readiness.put_back(task)
             else:
                 self._leave_to_others(task)
             return
-        ended = await self._ledger.end(run_id, position, ran.result, ran.mask)
+        ended = await self._ledger.end(run_id, position, result, ran.mask)
         if ended is None:
             self._leave_to_others(task)
             return
         self._readiness.over(task, held=True)
-        self._judge(task, ran.result)
+        self._judge(task, result)
 
     def _leave_to_others(self, task: PlannedTask) -> None:
         self._readiness.leave(task)

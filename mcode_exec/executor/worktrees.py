@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from mcode_exec import paths
 from mcode_exec.errors import InvocationError, StoreFailedError
 from mcode_exec.records.operation import WorktreePlan
 from mcode_exec.records.session import RunLocation, Session
-from mcode_exec.store import session_rows
+from mcode_exec.store import session_rows, turn_rows
 from mcode_exec.workspace import git, worktrees
 from mcode_exec.workspace.programs import Stop, find_program
 from mcode_exec.workspace.worktrees import WorktreeError
@@ -152,6 +152,37 @@ async def remove_worktree(runtime: Runtime, session: Session) -> str | None:
     if any(one.id != session.id for one in others):
         return None
     return await asyncio.to_thread(_remove, location)
+
+
+async def tidy_worktree(runtime: Runtime, session_id: str) -> Literal["left", "branch", "gone"]:
+    """Remove the worktree of a session whose work is over, if it has nothing that is not committed.
+
+    `branch`: only the branch is left, as it has commits that nothing else has.  A session that
+    goes on later is told that its worktree is gone.
+    """
+
+    def read() -> tuple[Session | None, bool]:
+        session = session_rows.find_session(session_id)
+        if session is None or session.run_location is None:
+            return None, False
+        is_used = len(session_rows.sessions_at(session.run_location, 2)) > 1
+        return session, is_used or turn_rows.find_lock(session_id) is not None
+
+    session, is_used = await runtime.store.read(read)
+    if session is None or session.run_location is None or is_used:
+        return "left"
+    if not _is_ours(runtime.data, session.run_location.path):
+        return "left"
+    return await asyncio.to_thread(_tidy, session.run_location)
+
+
+def _tidy(location: RunLocation) -> Literal["left", "branch", "gone"]:
+    repository = git.common_dir(location.path)
+    if repository is None or _remove(location) is not None:
+        return "left"
+    if location.branch is None or not worktrees.has_branch(repository, location.branch):
+        return "gone"
+    return "gone" if worktrees.forget_branch(repository, location.branch) else "branch"
 
 
 def _is_ours(data: str, path: str) -> bool:

@@ -35,6 +35,10 @@ def branches_in_the_way(root: str, name: str) -> list[str]:
     return [one for one in names if one in above or one == name or one.startswith(name + "/")]
 
 
+def has_branch(repository: str, branch: str) -> bool:
+    return bool(_lines(["for-each-ref", f"refs/heads/{branch}"], repository))
+
+
 def is_branch_name(root: str, name: str) -> bool:
     """Whether git takes it as the name of a branch."""
     result = git.run_git(["check-ref-format", "--branch", name], root, limit_s=_LIMIT_S)

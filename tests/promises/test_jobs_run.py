@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support.jobs import Tasks, records, spec, states, summary
-from tests.support.mcode import Mcode
+from tests.support.mcode import Mcode, git
 from tests.support.peer import Peer
 from tests.support.steps import Gate, call, gated, say, status
 
@@ -273,6 +273,63 @@ def test_each_task_with_a_worktree_has_one_and_tasks_that_write_take_turns_else(
     }
     assert not (repository / "new.txt").exists()
     assert all((Path(one["worktree"]["path"]) / "new.txt").exists() for one in found.values())
+
+
+def test_a_worktree_goes_when_nothing_in_it_is_left_to_do(
+    mcode: Mcode, peer: Peer, workspace: object
+) -> None:
+    repository: Path = workspace({"a.txt": "one\n"}, git=True, name="repo")  # type: ignore[operator]
+    commit = "echo 1 > new.txt; git add new.txt; git -c commit.gpgsign=false commit -qm new"
+    peer.script(
+        Tasks(
+            commits=[call("bash", {"command": commit}), say("committed")],
+            writes=[call("write", {"file_path": "new.txt", "content": "x"}), say("written")],
+        )
+    )
+    tree = {"worktree": True, "worktree_branch": "job/{{ task.id }}"}
+    names = ("looks", "commits", "writes", "begins", "kept")
+    path = spec(
+        mcode,
+        *({"id": name, **tree} for name in names[:4]),
+        {"id": "goes on", "needs": ["begins"], "session": "from:begins"},
+        {"id": "kept", "session": "key:k", **tree},
+        defaults={"permission": "full"},
+    )
+    results = mcode.root / "out.jsonl"
+    mcode.run("jobs", "run", path, "--results", results, cwd=repository).check()
+    found = records(results)
+    there = {
+        name: one["worktree"] and (one["worktree"]["branch"], Path(one["worktree"]["path"]).exists())
+        for name, one in found.items()
+    }
+    assert there == {
+        "looks": None,
+        "commits": ("job/commits", False),
+        "writes": ("job/writes", True),
+        "begins": ("job/begins", True),
+        "goes on": ("job/begins", True),
+        "kept": ("job/kept", True),
+    }
+    branches = git(repository, "branch", "--list", "--format=%(refname:short)", "job/*").split()
+    assert branches == ["job/begins", "job/commits", "job/kept", "job/writes"]
+    assert git(repository, "show", "job/commits:new.txt") == "1"
+    assert git(repository, "worktree", "list", "--porcelain").count("worktree ") == 4
+
+
+def test_another_attempt_has_a_branch_of_its_own(mcode: Mcode, peer: Peer, workspace: object) -> None:
+    repository: Path = workspace({"a.txt": "one\n"}, git=True, name="repo")  # type: ignore[operator]
+    mcode.configure(retry="max_retries = 0")
+    write = call("write", {"file_path": "new.txt", "content": "x"})
+    peer.script(Tasks(one=[write, status(500), write, say("written")]))
+    path = spec(mcode, {"id": "one", "worktree": True, "worktree_branch": "job/x", "retries": 1})
+    results = mcode.root / "out.jsonl"
+    mcode.run("jobs", "run", path, "--results", results, cwd=repository).check()
+    (found,) = records(results).values()
+    assert (found["taskAttempt"], found["worktree"]["branch"]) == (2, "job/x-2")
+    assert git(repository, "branch", "--list", "--format=%(refname:short)", "job/*").split() == [
+        "job/x",
+        "job/x-2",
+    ]
 
 
 def test_validate_shows_the_plan_and_calls_nobody(mcode: Mcode, peer: Peer) -> None:
