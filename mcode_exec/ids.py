@@ -55,6 +55,11 @@ def new_job_run_id() -> str:
     return "job_" + _uuid_hex()
 
 
+def new_schedule_id() -> str:
+    """A schedule; a name that is given again is another one's."""
+    return "sch_" + _uuid_hex()
+
+
 def new_rewind_id() -> str:
     """A rewind; names the generation that it archives."""
     return "rwd_" + _uuid_hex()

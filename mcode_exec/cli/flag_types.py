@@ -200,6 +200,38 @@ class VariableName(click.ParamType):  # type: ignore[type-arg]
         return str(value)
 
 
+class Name(click.ParamType):  # type: ignore[type-arg]
+    """What a schedule is called: it stands in ids, tables and shells."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        import re
+
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", value):
+            self.fail(f"{value!r} is no name: up to 64 letters, digits, '.', '_' and '-'.", param, ctx)
+        return str(value)
+
+
+class Instant(click.ParamType):  # type: ignore[type-arg]
+    """An instant: ISO 8601 with its offset, as milliseconds since the epoch."""
+
+    name = "instant"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from datetime import datetime
+
+        if isinstance(value, int):
+            return value
+        try:
+            instant = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time such as 2026-10-25T02:30:00+02:00.", param, ctx)
+        if instant.tzinfo is None:
+            self.fail(f"{value!r} has no offset, such as Z or +02:00.", param, ctx)
+        return round(instant.timestamp() * 1000)
+
+
 class Producer(click.ParamType):  # type: ignore[type-arg]
     """Who says something: a short name."""
 

@@ -17,6 +17,7 @@ _COMMANDS = {
     "abort": "abort_command",
     "queue": "queue_command",
     "jobs": "jobs_command",
+    "schedule": "schedule_command",
     "sessions": "sessions_command",
     "projects": "projects_command",
     "models": "models_command",

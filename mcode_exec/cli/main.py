@@ -47,6 +47,7 @@ RUNNING = (
     ("sessions", "btw"),
     ("sessions", "edit-last"),
     ("jobs", "run"),
+    ("schedule", "run-due"),
 )
 
 

@@ -182,6 +182,20 @@ class Runtime:
         if max_cost_usd is not None:
             self.budget = Budget(max_cost_usd, spent_usd, source)
 
+    def beside(self) -> Runtime:
+        """The same runtime for turns that have a sum of their own to spend; `close_beside` ends its connections."""
+        import copy
+
+        other = copy.copy(self)
+        other._transport = other._client = other.limiter = other.budget = None
+        return other
+
+    async def close_beside(self) -> None:
+        """Close what `beside` does not share: everything else is the first one's to close."""
+        if self._transport is not None:
+            await self._transport.close()
+            self._transport = self._client = None
+
     def transport(self, settings: Settings) -> HttpClient:
         """The connections to providers, made at the first call for them."""
         if self._transport is None:

@@ -224,7 +224,6 @@ CREATE TABLE imports (
     at_ms INTEGER NOT NULL);
 """
 
-#: in order; a released entry is never edited, a change is a new entry
 _M012_JOBS = """
 CREATE TABLE job_runs (
     id TEXT NOT NULL PRIMARY KEY, job_name TEXT NOT NULL, spec_path TEXT NOT NULL, workspace TEXT NOT NULL,
@@ -242,6 +241,25 @@ CREATE INDEX job_tasks_state ON job_tasks (run_id, state, position);
 CREATE INDEX job_tasks_ended ON job_tasks (run_id, ended_sequence) WHERE ended_sequence IS NOT NULL;
 """
 
+_M013_SCHEDULES = """
+CREATE TABLE schedules (
+    id TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, cron TEXT NOT NULL, timezone TEXT NOT NULL,
+    catch_up TEXT NOT NULL, on_overlap TEXT NOT NULL, when_interrupted TEXT NOT NULL, workspace TEXT NOT NULL,
+    spec_path TEXT, prompt TEXT, prompt_file TEXT, session TEXT NOT NULL, settings TEXT NOT NULL,
+    on_failure TEXT NOT NULL, config_file TEXT, trust_workspace INTEGER NOT NULL, is_paused INTEGER NOT NULL,
+    problem TEXT, cursor_ms INTEGER NOT NULL, next_ms INTEGER, created_ms INTEGER NOT NULL,
+    updated_ms INTEGER NOT NULL);
+CREATE UNIQUE INDEX schedules_name ON schedules (name);
+CREATE TABLE schedule_runs (
+    schedule_id TEXT NOT NULL, due_ms INTEGER NOT NULL, state TEXT NOT NULL, until_ms INTEGER NOT NULL,
+    count INTEGER, owner TEXT, attempt INTEGER NOT NULL, deaths INTEGER NOT NULL, job_run_id TEXT,
+    session_id TEXT, started_ms INTEGER, ended_ms INTEGER, exit_code INTEGER, error_code TEXT, error TEXT,
+    cost_usd TEXT, hook TEXT, PRIMARY KEY (schedule_id, due_ms));
+CREATE INDEX schedule_runs_open ON schedule_runs (due_ms, schedule_id) WHERE state IN ('due', 'running');
+CREATE INDEX schedule_runs_hook ON schedule_runs (due_ms) WHERE hook = 'pending';
+"""
+
+#: in order; a released entry is never edited, a change is a new entry
 MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0001_first", _M001_FIRST),
     ("0002_usage_time", "CREATE INDEX token_usage_time ON token_usage (at_ms);"),
@@ -255,6 +273,7 @@ MIGRATIONS: tuple[tuple[str, str], ...] = (
     ("0010_imports", _M010_IMPORTS),
     ("0011_origins", "ALTER TABLE turn_signals ADD COLUMN origin BLOB;"),
     ("0012_jobs", _M012_JOBS),
+    ("0013_schedules", _M013_SCHEDULES),
 )
 
 VERSION = len(MIGRATIONS)

@@ -18,6 +18,7 @@ from peewee import (
 )
 
 from mcode_exec.store.job_tables import JOB_TABLES
+from mcode_exec.store.schedule_tables import SCHEDULE_TABLES
 from mcode_exec.store.table import Table, dicts, tuples
 
 __all__ = ["dicts", "tuples"]  # beside the tables
@@ -506,6 +507,7 @@ ALL_TABLES: tuple[type[Table], ...] = (
     Repositories,
     SchemaMigrations,
     *JOB_TABLES,
+    *SCHEDULE_TABLES,
 )
 
 
