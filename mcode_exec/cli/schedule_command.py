@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mcode_exec.cli.exec_flags import options_named
-from mcode_exec.cli.flag_types import KEY, TEXT, Count, Instant, Name
+from mcode_exec.cli.flag_types import DURATION, KEY, TEXT, Count, Instant, Name
 from mcode_exec.cli.grouped_command import GroupedCommand, GroupedOption
 from mcode_exec.cli.list_options import await_result, data_dir, emit, emit_document, list_format, notice
 
@@ -22,7 +22,7 @@ NAME, INSTANT = Name(), Instant()
 Examples:
   mcode schedule add nightly review.toml                       its [schedule] says when
   mcode schedule add tidy --prompt "sort the inbox" --cron "0 7 * * 1-5" --timezone Europe/Berlin
-  mcode schedule run-due                                       what cron calls every minute
+  mcode schedule install --cron                                have cron run what is due
   mcode schedule list                                          next and last due times, and how they ended
   mcode schedule history nightly""",
 )
@@ -249,6 +249,7 @@ def clock_of(now_ms: int | None) -> Any:
         click.Option(["--output-format"], type=click.Choice(["text", "json", "jsonl"]), default="text",
                      help="What stdout gets: nothing (text), one object at the end, or a line for each due time"
                           " that is over [default: text]."),
+        click.Option(["--look-every"], type=DURATION, hidden=True),
         click.Option(["--now"], type=INSTANT, hidden=True),
         *options_named("verbose", "config_file", "data_dir"),
     ],
@@ -266,3 +267,67 @@ def run_due(ctx: click.Context, /, **flags: Any) -> int:
     from mcode_exec.cli.schedule_run_due import run_due_schedules
 
     return run_due_schedules(ctx, flags)
+
+
+@command.command(
+    "install",
+    short_help="Have cron or systemd run what is due.",
+    epilog="""\b
+Examples:
+  mcode schedule install --cron
+  mcode schedule install --systemd
+  mcode schedule install --cron --print           what would be written""",
+)
+@click.option("--cron", is_flag=True, help="A line in your crontab, in a block of its own.")
+@click.option("--systemd", is_flag=True, help="A user service and its timer.")
+@click.option(
+    "--path", type=TEXT, metavar="PATH", help="PATH of what runs [default: the one that holds here]."
+)
+@click.option("--config", type=TEXT, metavar="FILE", help="Configuration of what runs [default: as here].")
+@click.option("--print", "prints", is_flag=True, help="Print what would be written, and write nothing.")
+@data_dir
+def install(
+    cron: bool, systemd: bool, path: str | None, config: str | None, prints: bool, data_dir: str | None
+) -> int:
+    """Have `mcode schedule run-due` called every minute; again at any time: there is one line, or one timer.
+
+    It gets absolute paths and the PATH that holds here, and no other variable of this shell: keys of providers come
+    from api_key_file or api_key_command. Other lines of the crontab stay as they are.
+    """
+    from mcode_exec.batch.schedules import crontab, installing
+    from mcode_exec.batch.schedules import systemd as units
+    from mcode_exec.batch.schedules.calling import call_of
+    from mcode_exec.errors import InvocationError
+
+    if cron == systemd:
+        raise InvocationError("who is to call it? Give either --cron or --systemd.")
+    call = call_of(data_dir, config, path, os.environ)
+    if prints:
+        block = crontab.block_of(call) if cron else _shown_units(units.units_of(call))
+        emit(block)
+        return 0
+    done = installing.install_cron if cron else installing.install_systemd
+    notice(done(call, os.environ))
+    return 0
+
+
+def _shown_units(units: dict[str, str]) -> bytes:
+    return os.fsencode("\n".join(f"# {name}\n{text}" for name, text in units.items()))
+
+
+@command.command("uninstall", short_help="Have nobody run what is due.")
+@click.option("--cron", is_flag=True, help="Only the line in the crontab.")
+@click.option("--systemd", is_flag=True, help="Only the service and its timer.")
+@data_dir
+def uninstall(cron: bool, systemd: bool, data_dir: str | None) -> int:
+    """Take out what `install` wrote for this data directory; schedules stay, and what runs goes on."""
+    from mcode_exec.batch.schedules import installing
+
+    if cron == systemd:
+        said = installing.uninstall_all(data_dir, os.environ)
+    else:
+        one = installing.uninstall_cron if cron else installing.uninstall_systemd
+        said = [line for line in (one(data_dir, os.environ),) if line is not None]
+    for line in said or ["nothing was installed here; nothing was changed"]:
+        notice(line)
+    return 0

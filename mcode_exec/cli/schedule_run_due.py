@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mcode_exec.batch.schedules.looking import record_of
-from mcode_exec.batch.schedules.running import run_due
+from mcode_exec.batch.schedules.running import LOOK_S, run_due
 from mcode_exec.cli.schedule_command import clock_of
 from mcode_exec.cli.schedule_rows import say_run
 from mcode_exec.cli.worker import Worker, run_worker
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def run_due_schedules(ctx: click.Context, flags: dict[str, Any]) -> int:
     """Run what is due; the exit code."""
     concurrency, output_format = flags.pop("concurrency"), flags.pop("output_format")
-    clock = clock_of(flags.pop("now"))
+    clock, look_s = clock_of(flags.pop("now")), flags.pop("look_every") or LOOK_S
     flags["quiet"] = not flags["verbose"]  # cron mails whatever is said
 
     async def work(worker: Worker) -> int:
@@ -50,6 +50,7 @@ def run_due_schedules(ctx: click.Context, flags: dict[str, Any]) -> int:
             tell,
             clock=clock,
             concurrency=concurrency,
+            look_s=look_s,
         )
         await write_pages(worker.runtime, worker.sink.say)
         if output_format == "json":

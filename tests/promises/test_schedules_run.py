@@ -224,6 +224,20 @@ def test_a_slow_schedule_holds_no_other_up(mcode: Mcode, peer: Peer) -> None:
     caller.finish().check()
 
 
+def test_what_becomes_due_while_another_runs_does_not_wait_for_another_call(mcode: Mcode, peer: Peer) -> None:
+    gate = Gate()
+    peer.script(Tasks(slow=gated(say("slow"), gate)))
+    add(mcode, "slow").check()
+    caller = mcode.start("schedule", "run-due", "--now", ONE, "--look-every", "100ms")
+    gate.wait_reached()
+    # as time goes by for the caller, which has been told where it begins
+    add(mcode, "late", cron="* * * * *", now="2026-05-04T00:59:00Z").check()
+    while listed(mcode)["late"]["lastStatus"] != "succeeded":
+        assert caller.process.poll() is None
+    gate.open()
+    caller.finish().check()
+
+
 @pytest.mark.parametrize(("policy", "after"), [("leave", "cancelled"), ("resume", "succeeded")])
 def test_a_signal_ends_what_runs_and_the_policy_says_whether_it_is_over(
     mcode: Mcode, peer: Peer, policy: str, after: str

@@ -2,7 +2,9 @@
 
 As many callers as you like may do this at once, from every machine that shares
 the data directory: each due time is claimed by one of them.  Due times of
-several schedules run beside each other; of one, in order.
+several schedules run beside each other; of one, in order.  While something runs,
+what becomes due meanwhile is looked for too: a timer does not call again before
+its service has ended.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from mcode_exec.output.sink import Sink
 
 CONCURRENCY = 4  # schedules at once
+LOOK_S = 30.0  # between two looks at what has become due, while something runs
 _MAX_BUG = 300  # characters
 
 #: is told of each due time that is over
@@ -47,12 +50,13 @@ async def run_due(
     *,
     clock: Clock,
     concurrency: int = CONCURRENCY,
+    look_s: float = LOOK_S,
 ) -> int:
     """Run everything that is due; the exit code that all unsuccessful runs share, else 9.
 
     Raises: StoreFailedError, StoreBusyError; what runs then is brought back by the next caller.
     """
-    return await _DueRuns(runtime, invocation, sink, abort, tell, clock, concurrency).run()
+    return await _DueRuns(runtime, invocation, sink, abort, tell, clock, concurrency, look_s).run()
 
 
 class _DueRuns:
@@ -65,6 +69,7 @@ class _DueRuns:
         tell: Teller,
         clock: Clock,
         concurrency: int,
+        look_s: float,
     ) -> None:
         self._runtime = runtime
         self._invocation = invocation
@@ -73,28 +78,35 @@ class _DueRuns:
         self._tell = tell
         self._ledger = DueLedger(runtime.store, runtime.owner, clock)
         self._concurrency = concurrency
+        self._look_s = look_s
         self._running: set[asyncio.Task[None]] = set()
         self._codes: set[int] = set()
 
     async def run(self) -> int:
         for ended in await self._ledger.claim_hooks():
             await self._run_hook(ended)
-        for ended in await self._ledger.bring_back():
-            await self._over(ended)
-        for ended in await self._ledger.take_up():
-            await self._over(ended)
+        await self._look()
         try:
             while True:
                 await self._begin()
                 if not self._running:
                     break
-                done, self._running = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+                done, self._running = await asyncio.wait(
+                    self._running, timeout=self._look_s, return_when=asyncio.FIRST_COMPLETED
+                )
                 for task in done:
                     task.result()
+                if not done and not self._abort.is_tripped:
+                    await self._look()
         finally:
             for task in self._running:
                 task.cancel()
         return exit_code_of(self._codes, None, self._abort)
+
+    async def _look(self) -> None:
+        """What dead processes ran, and what has become due."""
+        for ended in (*await self._ledger.bring_back(), *await self._ledger.take_up()):
+            await self._over(ended)
 
     async def _begin(self) -> None:
         while len(self._running) < self._concurrency and not self._abort.is_tripped:
